@@ -34,6 +34,22 @@ class AttentionShape:
     sinks: tuple[float, ...] | None = None
     #: A query reads the tokens of its own chunk of that many, up to itself; None: no chunks. Beside no window.
     chunk: int | None = None
+    #: The layer reads the keys and values that this earlier layer stores, which has equal heads and an equal window,
+    #: and stores none (Gemma 4). None: it stores its own.
+    shares_with: int | None = None
+    #: The values are the last that many channels of the keys, and only keys are stored (multi-head latent attention).
+    #: None: values have channels of their own, as many as keys.
+    value_dim: int | None = None
+
+    @property
+    def num_parts(self) -> int:
+        """What is stored for each token and key/value head: keys and values, or keys alone."""
+        return 2 if self.value_dim is None else 1
+
+    @property
+    def output_dim(self) -> int:
+        """Channels of a query head's result."""
+        return self.head_dim if self.value_dim is None else self.value_dim
 
     @property
     def scale(self) -> float:
@@ -84,8 +100,9 @@ class HeadNorms:
     """RMS norm of every query head and every key head, before the rotation, with separate weights."""
 
     query: torch.Tensor  #: [D] float32
-    key: torch.Tensor  #: [D] float32
+    key: torch.Tensor | None  #: [D] float32; None for a layer that stores no keys
     eps: float
+    has_values: bool = False  #: every value head is normalised too, without weights (Gemma 4)
 
 
 class AttentionStep(Protocol):
@@ -97,7 +114,9 @@ class AttentionStep(Protocol):
         """Norm and rotate queries and keys, store keys and values of the step's tokens in their pages, then attend
         causally to each context.
 
-        qkv [T, H + 2 K, D], contiguous: query heads, key heads, value heads; overwritten. Returns [T, H * D].
+        qkv [T, H + 2 K, D], contiguous: query heads, key heads, value heads; overwritten. A layer that shares another's
+        keys and values has query heads alone, [T, H, D], and runs after that layer; where values are a part of the
+        keys there are no value heads, [T, H + K, D]. Returns [T, H * output_dim].
         """
         ...
 
@@ -143,3 +162,5 @@ class ForwardBatch:
     positions: torch.Tensor  #: [T] int64
     attention: AttentionStep
     states: StateStep | None = None  #: None: no layer is recurrent
+    #: [T, layers, channels]: what the model itself has computed for each layer beside the stream; None: nothing.
+    layer_inputs: torch.Tensor | None = None

@@ -13,8 +13,9 @@ import numpy as np
 import torch
 
 from engine.attention.backend import AttentionShape, HeadNorms, IntArray, StepLayout
-from engine.attention.layout import type_layouts
+from engine.attention.layout import type_layouts, types_of_layers
 from engine.attention.rotation import Rotation
+from engine.kernels.cpu.functions import address
 from engine.kernels.cpu.library import Library
 from engine.kernels.cpu.recorder import CppRecorder
 from engine.kernels.cpu.steps import (
@@ -28,17 +29,19 @@ from engine.kernels.cpu.steps import (
     StepRotation,
     array_of,
 )
-from engine.kernels.operators import Recorder
-from engine.memory.spec import PoolPlan
+from engine.kernels.operators import HeadNormWeights, Recorder
+from engine.memory.spec import PoolPlan, storing_layer
 
 #: Head dimensions must be multiples of this: whole vectors on every instruction set.
 _VECTOR = 16
-_MAX_HEAD_DIM = 512
+_MAX_HEAD_DIM = 576
 
 
 def unsupported_reason(plan: PoolPlan, shapes: Sequence[AttentionShape], dtype: torch.dtype) -> str | None:
     """Why this backend cannot serve a model; None if it can."""
     for shape in shapes:
+        if shape.output_dim % _VECTOR:
+            return f"values of {shape.output_dim} channels (multiples of {_VECTOR} are supported)"
         if shape.head_dim % _VECTOR or shape.head_dim > _MAX_HEAD_DIM:
             return f"heads of {shape.head_dim} channels (multiples of {_VECTOR} up to {_MAX_HEAD_DIM} are supported)"
     for layout in type_layouts(plan, tuple(shapes)):
@@ -71,22 +74,25 @@ class CppBackend:
         self.run_steps = library.function("run_steps", dtype)
         layouts = type_layouts(plan, shapes)
         self._names = [layout.layer_type.name for layout in layouts]
-        type_of = {i: which for which, layout in enumerate(layouts) for i in layout.layer_type.layer_ids}
+        type_of = types_of_layers(layouts, shapes)
         self._layers = []
         self._sinks = [None if s.sinks is None else np.array(s.sinks, np.float32) for s in shapes]
         for layer_id, shape in enumerate(shapes):
             layout = layouts[type_of[layer_id]]
-            pages, sinks = layout.layer_pages(pool, layer_id), self._sinks[layer_id]
+            pages, sinks = layout.layer_pages(pool, storing_layer(shapes, layer_id)), self._sinks[layer_id]
             self._layers.append(
                 AttentionLayer(
                     type=type_of[layer_id],
                     num_heads=shape.num_heads,
                     num_kv_heads=shape.num_kv_heads,
                     head_dim=shape.head_dim,
+                    value_dim=shape.output_dim,
+                    stores_values=shape.value_dim is None,
                     page_tokens=layout.layer_type.page_tokens,
                     pages=pages.data_ptr(),
                     page_stride=pages.stride(0),
                     has_int8_pages=layout.is_quantised,
+                    stores=shape.shares_with is None,
                     window=layout.window or 0,
                     chunk=layout.chunk or 0,
                     sinks=None if sinks is None else sinks.ctypes.data,
@@ -115,7 +121,9 @@ class CppBackend:
     def attention_only(self, layer_id: int, *, is_rotated: bool, head_norms: HeadNorms | None) -> "Recording":
         """A list of one step: a layer's attention, from the update buffer into the stream buffer."""
         steps = StepList()
-        norms = None if head_norms is None else (head_norms.query, head_norms.key, head_norms.eps)
+        norms = None
+        if head_norms is not None:
+            norms = HeadNormWeights(head_norms.query, head_norms.key, head_norms.eps, head_norms.has_values)
         steps.add_attention(layer_id, 0 if is_rotated else None, norms, input=UPDATE, output=STREAM)
         return self._bind(steps)
 
@@ -124,9 +132,9 @@ class CppBackend:
         for call in steps.attention_calls:
             layer = AttentionLayer.from_buffer_copy(self._layers[call.layer_id])
             layer.rotation = -1 if call.rotation is None else call.rotation
-            if call.query_norm is not None and call.key_norm is not None:
-                layer.query_norm, layer.key_norm = call.query_norm.data_ptr(), call.key_norm.data_ptr()
-                layer.norm_eps = call.norm_eps
+            if call.norms is not None:
+                layer.query_norm, layer.key_norm = call.norms.query.data_ptr(), address(call.norms.key)
+                layer.norm_eps, layer.normalizes_values = call.norms.eps, call.norms.has_values
             array[call.step].attention = ctypes.addressof(layer)
             layers.append(layer)
         return Recording(steps, array, layers)
@@ -164,8 +172,8 @@ class CppStep:
         """As AttentionStep.attend; runs a list of one step."""
         assert qkv.is_contiguous()
         recording = self._backend.attention_only(layer_id, is_rotated=rotation is not None, head_norms=head_norms)
-        num_heads = recording.layers[0].num_heads
-        output = torch.empty((qkv.shape[0], num_heads * qkv.shape[2]), dtype=qkv.dtype)
+        layer = recording.layers[0]
+        output = torch.empty((qkv.shape[0], layer.num_heads * layer.value_dim), dtype=qkv.dtype)
         self._run(recording, output, qkv, () if rotation is None else (rotation,))
         return output
 

@@ -16,17 +16,17 @@ from functools import partial
 import torch
 
 from engine.attention.backend import AttentionShape, HeadNorms, IntArray
-from engine.attention.layout import TypeLayout, type_layouts
+from engine.attention.layout import TypeLayout, type_layouts, types_of_layers
 from engine.attention.rotation import Rotation
 from engine.kernels.multiprocessors import num_multiprocessors
 from engine.kernels.operators import HeadNormWeights, Recorder, RunsLayers
 from engine.kernels.prompt_libraries import AttendPrompts, PromptCase, PromptKernel, PromptRows
 from engine.kernels.step_kernels import AttentionOptions, KeptLaunches, PageScales, SplitWorkspace, StepKernels
-from engine.memory.spec import PoolPlan
+from engine.memory.spec import PoolPlan, storing_layer
 
 #: Kernels load 16 elements at once only if addresses and strides are known to allow it.
 _ALIGNED_ELEMENTS = 16
-_MAX_HEAD_DIM = 256
+_MAX_HEAD_DIM = 512
 _PROGRAMS_PER_MULTIPROCESSOR = 2
 #: Parts of fewer tokens are not worth a program.
 _LEAST_PART = 64
@@ -41,6 +41,8 @@ _WORKSPACE_BYTES = 256 * 2**20
 def unsupported_reason(plan: PoolPlan, shapes: Sequence[AttentionShape]) -> str | None:
     """Why step kernels cannot serve a model; None if they can."""
     for shape in shapes:
+        if shape.value_dim is not None:
+            return "values that are a part of the keys"
         if shape.head_dim > _MAX_HEAD_DIM:
             return f"heads of {shape.head_dim} channels (up to {_MAX_HEAD_DIM} are supported)"
     for layout in type_layouts(plan, tuple(shapes)):
@@ -139,7 +141,7 @@ class _Layer:
     type_id: int
     group: int  #: layers of the same group differ in nothing but addresses
     shape: AttentionShape
-    pages: torch.Tensor  #: [N, 2, K, P, D], strided
+    pages: torch.Tensor  #: [N, 2, K, P, D], strided: its own, or those that it shares
     scales: PageScales | None  #: of keys and values in 8 bits
     options: AttentionOptions
     workspace: SplitWorkspace  #: shared by all layers with equal heads, which run one after another
@@ -183,7 +185,7 @@ class DeviceBackend:
         layouts = type_layouts(plan, shapes)
         self.page_tokens = tuple(layout.layer_type.page_tokens for layout in layouts)  #: of each attention type
         self.page_tables = tuple(page_tables[layout.layer_type.name] for layout in layouts)  #: likewise
-        type_of = {i: which for which, layout in enumerate(layouts) for i in layout.layer_type.layer_ids}
+        type_of = types_of_layers(layouts, shapes)
         heads = {(shape.num_heads, shape.num_kv_heads, shape.head_dim): shape for shape in shapes}
         processors = num_multiprocessors(pool.device)
         workspaces = {
@@ -196,8 +198,8 @@ class DeviceBackend:
                 type_id=type_of[i],
                 group=groups.setdefault((type_of[i], replace(shape, sinks=None)), len(groups)),
                 shape=shape,
-                pages=layouts[type_of[i]].layer_pages(pool, i),
-                scales=_scales(layouts[type_of[i]], pool, i),
+                pages=layouts[type_of[i]].layer_pages(pool, storing_layer(shapes, i)),
+                scales=_scales(layouts[type_of[i]], pool, storing_layer(shapes, i)),
                 options=_options(shape, layouts[type_of[i]], pool.device),
                 workspace=workspaces[shape.num_heads, shape.num_kv_heads, shape.head_dim],
                 case=cases[i],
@@ -299,7 +301,8 @@ class DeviceBackend:
         head_norms: HeadNorms | None,
         layout: DeviceLayout,
     ) -> None:
-        """Norm and rotate heads, store keys and values."""
+        """Norm and rotate heads, store keys and values if this layer does."""
+        stores = layer.shape.shares_with is None
         self._kernels.store_heads(
             qkv,
             None if rotation is None else rotation.cos,
@@ -307,9 +310,10 @@ class DeviceBackend:
             None if head_norms is None else head_norms.query,
             None if head_norms is None else head_norms.key,
             0.0 if head_norms is None else head_norms.eps,
-            layer.pages,
+            layer.pages if stores else None,
             layout.page_places[layer.type_id],
-            layer.scales,
+            layer.scales if stores else None,
+            norms_values=head_norms is not None and head_norms.has_values,
         )
 
     def _attend_shared(

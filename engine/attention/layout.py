@@ -2,8 +2,9 @@
 
 Page-layer order (Jenga section 4.2): small page s of a type starts at byte s * small_page_bytes; layer i of the type
 follows i * layer_page_bytes further. Inside a layer's part: [2 (key, value), K heads, page_tokens, D], so that the
-tokens of one head in one page are adjacent. All layers of a type have equal parts, hence the whole pool is one matrix
-of equal rows, and one index serves all layers, each with its own first row.
+tokens of one head in one page are adjacent; where values are a part of the keys, [1 (key), K heads, page_tokens, D].
+All layers of a type have equal parts, hence the whole pool is one matrix of equal rows, and one index serves all
+layers, each with its own first row.
 
 Keys and values in 8 bits have a float32 scale for every token and head, [2, K heads, page_tokens] after the elements of
 the layer's part. The scales lie inside the page, so that code that copies, swaps or shares pages moves them without
@@ -13,12 +14,13 @@ and a page's scales of one head are adjacent: for 16 tokens one cache line, one 
 """
 
 import math
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import torch
 
 from engine.attention.backend import AttentionShape, StateShape
-from engine.memory.spec import LayerSpec, LayerType, PoolPlan
+from engine.memory.spec import LayerSpec, LayerType, PoolPlan, storing_layer
 
 #: Size of the scale of one token's key or value in one head, if those have 8 bits.
 _SCALE_BYTES = 4
@@ -31,19 +33,26 @@ def is_quantised(kv_dtype: torch.dtype) -> bool:
 
 def layer_specs(shapes: tuple[AttentionShape, ...], dtype: torch.dtype, max_model_len: int) -> list[LayerSpec]:
     """What each attention layer stores. dtype: of keys and values. A window or a chunk of max_model_len or more counts
-    as none, so that its layers need no type of their own."""
+    as none, so that its layers need no type of their own. Layers of different heads are of different types, even where
+    they store equally many bytes."""
     specs = []
+    heads: dict[LayerSpec, tuple[int, int, int, int]] = {}  # of the first layer of each type
+    name = str(dtype).removeprefix("torch.")
     for shape in shapes:
         head_bytes = shape.head_dim * dtype.itemsize + (_SCALE_BYTES if is_quantised(dtype) else 0)
-        token_bytes = 2 * shape.num_kv_heads * head_bytes
-        name = str(dtype).removeprefix("torch.")
+        spec = LayerSpec("full", shape.num_parts * shape.num_kv_heads * head_bytes, name)
         if shape.window is not None and shape.window < max_model_len:
-            specs.append(LayerSpec("window", token_bytes, name, span=shape.window))
+            spec = replace(spec, kind="window", span=shape.window)
         elif shape.chunk is not None and shape.chunk < max_model_len:
-            specs.append(LayerSpec("chunked", token_bytes, name, span=shape.chunk))
-        else:
-            specs.append(LayerSpec("full", token_bytes, name))
+            spec = replace(spec, kind="chunked", span=shape.chunk)
+        if heads.setdefault(spec, _heads(shape)) != _heads(shape):
+            spec = replace(spec, part="x".join(map(str, filter(None, _heads(shape)))))
+        specs.append(replace(spec, shares_with=shape.shares_with))
     return specs
+
+
+def _heads(shape: AttentionShape) -> tuple[int, int, int, int]:
+    return shape.num_heads, shape.num_kv_heads, shape.head_dim, shape.value_dim or 0
 
 
 def state_specs(shapes: tuple[StateShape, ...], checkpoint_tokens: int) -> list[LayerSpec]:
@@ -124,8 +133,8 @@ class TypeLayout:
 
     @property
     def parts_per_layer(self) -> int:
-        """Keys and values of every key/value head."""
-        return 2 * self.shape.num_kv_heads
+        """Keys and values, or keys alone, of every key/value head."""
+        return self.shape.num_parts * self.shape.num_kv_heads
 
     @property
     def gather_elements(self) -> int:
@@ -138,17 +147,17 @@ class TypeLayout:
         return math.gcd(self.page_elements, self.shape.head_dim)
 
     def layer_pages(self, pool: torch.Tensor, layer_id: int) -> torch.Tensor:
-        """The layer's part of every small page: a strided view [pages, 2, K, page_tokens, D] of the byte pool."""
+        """The layer's part of every small page: a strided view [pages, 2 or 1, K, page_tokens, D] of the byte pool."""
         shape = self.shape
         part = self.part_elements
         return pool.view(self.kv_dtype).as_strided(
-            (self.num_pages, 2, shape.num_kv_heads, self.layer_type.page_tokens, shape.head_dim),
+            (self.num_pages, shape.num_parts, shape.num_kv_heads, self.layer_type.page_tokens, shape.head_dim),
             (self.page_elements, shape.num_kv_heads * part, part, shape.head_dim, 1),
             self._first_element(layer_id),
         )
 
     def layer_scales(self, pool: torch.Tensor, layer_id: int) -> torch.Tensor | None:
-        """The layer's scales: a strided view [pages, 2, K, page_tokens] in float32. None: keys and values have no
+        """The layer's scales: a strided view [pages, 2 or 1, K, page_tokens] in float32. None: keys and values have no
         scales."""
         if not self.is_quantised:
             return None
@@ -158,7 +167,7 @@ class TypeLayout:
         assert first_byte % _SCALE_BYTES == 0 == page_bytes % _SCALE_BYTES, "scales are not aligned"
         floats = pool[: len(pool) // _SCALE_BYTES * _SCALE_BYTES].view(torch.float32)
         return floats.as_strided(
-            (self.num_pages, 2, num_heads, page_tokens),
+            (self.num_pages, self.shape.num_parts, num_heads, page_tokens),
             (page_bytes // _SCALE_BYTES, num_heads * page_tokens, page_tokens, 1),
             first_byte // _SCALE_BYTES,
         )
@@ -177,16 +186,27 @@ class TypeLayout:
 
 
 def type_layouts(plan: PoolPlan, shapes: tuple[AttentionShape, ...]) -> tuple[TypeLayout, ...]:
-    """One layout per type of attention layers; shapes by layer id. Layers of a type may differ in scale, soft cap and
-    sinks only: raises ValueError if their heads differ, or if the kind of a type is not supported."""
+    """One layout per type of attention layers; shapes by layer id. Layers of a type, and layers that share another's
+    keys and values, may differ in scale, soft cap and sinks only: raises ValueError if their heads differ, or if the
+    kind of a type is not supported."""
     layouts = []
     for layer_type in plan.types:
         if layer_type.spec.kind == "recurrent":
             continue
         if layer_type.spec.kind not in ("full", "window", "chunked"):
             raise ValueError(f"{layer_type.name}: attention of kind {layer_type.spec.kind} cannot be computed")
-        heads = {(shapes[i].num_heads, shapes[i].num_kv_heads, shapes[i].head_dim) for i in layer_type.layer_ids}
+        heads = {_heads(shapes[i]) for i in layer_type.layer_ids}
         if len(heads) != 1:
             raise ValueError(f"layers of type {layer_type.name} differ in shape: {sorted(heads)}")
         layouts.append(TypeLayout(layer_type, shapes[layer_type.layer_ids[0]], num_small_pages(plan, layer_type)))
+    for layer_id, shape in enumerate(shapes):
+        owner = shapes[storing_layer(shapes, layer_id)]
+        if (_heads(shape), shape.window) != (_heads(owner), owner.window):
+            raise ValueError(f"attention layer {layer_id} differs in shape from the layer that it shares with")
     return tuple(layouts)
+
+
+def types_of_layers(layouts: Sequence[TypeLayout], shapes: Sequence[AttentionShape]) -> list[int]:
+    """For each layer the index of the layout that holds the keys and values that it reads."""
+    type_of = {i: which for which, layout in enumerate(layouts) for i in layout.layer_type.layer_ids}
+    return [type_of[storing_layer(shapes, layer_id)] for layer_id in range(len(shapes))]

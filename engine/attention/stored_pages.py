@@ -2,7 +2,7 @@
 with a scale for every token and head. layout.py says where they lie.
 
 T = tokens, B = sequences, E = pages of each, K = key/value heads, P = tokens in a page, D = head dimension,
-L = E * P.
+L = E * P, N = 2 for keys and values, 1 for keys that values are a part of.
 """
 
 from typing import Protocol
@@ -10,7 +10,7 @@ from typing import Protocol
 import numpy as np
 import torch
 
-from engine.attention.backend import IntArray
+from engine.attention.backend import AttentionShape, IntArray
 from engine.attention.layout import TypeLayout
 from engine.kernels.reference.store_heads import LARGEST, quantised
 
@@ -46,12 +46,18 @@ class StoredPages(Protocol):
         ...
 
     def store(self, layer_id: int, key_value: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
-        """Store key_value [T, 2, K, D]; returns it as later steps will read it, rounded if pages are quantised."""
+        """Store key_value [T, N, K, D]; returns it as later steps will read it, rounded if pages are quantised."""
         ...
 
     def gather(self, layer_id: int, places: torch.Tensor, num_sequences: int) -> tuple[torch.Tensor, torch.Tensor]:
-        """Keys and values, each [B, K, L, D] contiguous, in a workspace that the next call overwrites."""
+        """Keys [B, K, L, D] contiguous and values [B, K, L, output_dim], in a workspace that the next call
+        overwrites."""
         ...
+
+
+def keys_and_values(parts: torch.Tensor, shape: AttentionShape) -> tuple[torch.Tensor, torch.Tensor]:
+    """parts [N, ..., D] -> keys [..., D] and values [..., output_dim], as views."""
+    return parts[0], parts[-1, ..., shape.head_dim - shape.output_dim :]
 
 
 def stored_pages(layout: TypeLayout, pool: torch.Tensor, workspace: Workspace) -> StoredPages:
@@ -72,7 +78,7 @@ class PlainPages:
         self._store_rows = {i: layout.layer_rows(pool, i, layout.store_elements) for i in ids}
 
     def store_places(self, page_ids: IntArray, offsets: IntArray) -> torch.Tensor:
-        """Indices of rows of store_elements, relative to a layer's first: [T * 2 * K * rows]."""
+        """Indices of rows of store_elements, relative to a layer's first: [T * N * K * rows]."""
         layout = self._layout
         row = layout.store_elements
         parts = np.arange(layout.parts_per_layer) * (layout.part_elements // row)
@@ -85,7 +91,7 @@ class PlainPages:
         layout = self._layout
         row = layout.gather_elements
         part_rows = layout.part_elements // row
-        parts = np.arange(layout.parts_per_layer).reshape(2, 1, layout.shape.num_kv_heads, 1) * part_rows
+        parts = np.arange(layout.parts_per_layer).reshape(-1, 1, layout.shape.num_kv_heads, 1) * part_rows
         first_rows = page_ids[:, None, :] * (layout.page_elements // row) + parts
         return torch.from_numpy((first_rows[..., None] + np.arange(part_rows)).reshape(-1)).to(self._device)
 
@@ -100,8 +106,8 @@ class PlainPages:
         shape, rows = self._layout.shape, self._gather_rows[layer_id]
         gathered = self._workspace.take(places.numel() * rows.shape[1]).view(-1, rows.shape[1])
         torch.index_select(rows, 0, places, out=gathered)
-        keys, values = gathered.view(2, num_sequences, shape.num_kv_heads, -1, shape.head_dim).unbind(0)
-        return keys, values
+        parts = gathered.view(shape.num_parts, num_sequences, shape.num_kv_heads, -1, shape.head_dim)
+        return keys_and_values(parts, shape)
 
 
 class QuantisedPages:
@@ -132,7 +138,7 @@ class QuantisedPages:
         assert scales is not None
         page_ids, offsets = places
         heads = key_value.float()
-        factors = heads.abs().amax(dim=-1) / self._largest  # [T, 2, K]
+        factors = heads.abs().amax(dim=-1) / self._largest  # [T, N, K]
         rounded = quantised(heads, factors[..., None], kv_dtype)
         self._pages[layer_id][page_ids, :, :, offsets] = rounded.view(torch.uint8)
         scales[page_ids, :, :, offsets] = factors
@@ -142,9 +148,8 @@ class QuantisedPages:
         """As StoredPages.gather, multiplied with the scales."""
         scales = self._scales[layer_id]
         assert scales is not None
-        heads = self._pages[layer_id][places].view(self._layout.kv_dtype).float()  # [B, E, 2, K, P, D]
+        heads = self._pages[layer_id][places].view(self._layout.kv_dtype).float()  # [B, E, N, K, P, D]
         heads.mul_(scales[places][..., None])
         ordered = heads.permute(2, 0, 3, 1, 4, 5)
         gathered = self._workspace.take(heads.numel()).view(ordered.shape).copy_(ordered)
-        keys, values = gathered.flatten(3, 4).unbind(0)
-        return keys, values
+        return keys_and_values(gathered.flatten(3, 4), self._layout.shape)

@@ -3,7 +3,7 @@
 Sequences of a step are put into few groups of similar size; each group is one batched product, padded to its longest
 member. There are three forms. A fresh prompt reads no pages at all. One or a few tokens (decode) multiply with the
 gathered keys directly. A longer chunk after a prefix uses torch's fused attention with a mask. With a window, pages are
-gathered from the first live one on. A soft cap or sinks, which fused attention does not support, take plain products.
+gathered from the first live one on. A soft cap, sinks, or values that are a part of the keys take plain products.
 
 Reading stale bytes is harmless by construction: padding of a page table points at the sequence's own first live page,
 and the unwritten tail of a page is zeroed when its first token is written. So a masked score is never NaN times zero,
@@ -21,10 +21,10 @@ import torch
 import torch.nn.functional as F
 
 from engine.attention.backend import AttentionShape, HeadNorms, IntArray, StepLayout
-from engine.attention.layout import TypeLayout, small_pages, type_layouts
+from engine.attention.layout import TypeLayout, small_pages, type_layouts, types_of_layers
 from engine.attention.rotation import Rotation
-from engine.attention.stored_pages import Workspace, stored_pages
-from engine.memory.spec import PoolPlan
+from engine.attention.stored_pages import Workspace, keys_and_values, stored_pages
+from engine.memory.spec import PoolPlan, storing_layer
 
 #: Up to this number of queries of a sequence, scores are plain matrix products: 3 times as fast as torch's fused
 #: attention for one query on CPU (0.46 against 1.56 ms for 32 sequences of 320 tokens, 3 heads x 64, bfloat16, one
@@ -34,7 +34,7 @@ _MAX_SHORT_QUERIES = 8
 #: five operator calls.
 _MIN_CONTEXT_BUCKET = 256
 _MIN_QUERY_BUCKET = 16
-#: Bound on the scores in memory if a soft cap or sinks prevent fused attention: 64 MiB in float32.
+#: Bound on the scores in memory where attention is not fused: 64 MiB in float32.
 _MAX_CAPPED_SCORES = 1 << 24
 
 
@@ -75,10 +75,13 @@ class TorchBackend:
         self._dtype = dtype
         self._layouts = type_layouts(plan, shapes)
         self._pages = [small_pages(plan, layout.layer_type, pool) for layout in self._layouts]
+        self._type_of = types_of_layers(self._layouts, shapes)
+        self._owners = [storing_layer(shapes, layer_id) for layer_id in range(len(shapes))]
+        self._shared = {owner for layer_id, owner in enumerate(self._owners) if owner != layer_id}
         self._needs_scores = [
-            any(_needs_scores(shapes[i]) for i in layout.layer_type.layer_ids) for layout in self._layouts
+            any(_needs_scores(shape) for shape, own in zip(shapes, self._type_of, strict=True) if own == which)
+            for which in range(len(self._layouts))
         ]
-        self._type_of = {i: t for t, layout in enumerate(self._layouts) for i in layout.layer_type.layer_ids}
         self._workspace = Workspace(dtype, pool.device)
         self._stored = [stored_pages(layout, pool, self._workspace) for layout in self._layouts]
 
@@ -123,23 +126,36 @@ class TorchBackend:
     ) -> torch.Tensor:
         """As AttentionStep.attend, for this step."""
         shape = self._shapes[layer_id]
-        query, key = qkv[:, : shape.num_heads], qkv[:, shape.num_heads : shape.num_heads + shape.num_kv_heads]
+        query, keys_end = qkv[:, : shape.num_heads], shape.num_heads
+        if shape.shares_with is None:
+            keys_end += shape.num_kv_heads
         if head_norms is not None:
             query.copy_(_rms_norm(query, head_norms.query, head_norms.eps))
-            key.copy_(_rms_norm(key, head_norms.key, head_norms.eps))
+            if head_norms.key is not None:
+                key = qkv[:, shape.num_heads : keys_end]
+                key.copy_(_rms_norm(key, head_norms.key, head_norms.eps))
+            if head_norms.has_values:
+                assert shape.value_dim is None
+                value = qkv[:, keys_end:]
+                value.copy_(_rms_norm(value, None, head_norms.eps))
         if rotation is not None:
-            rotation.apply_(qkv[:, : shape.num_heads + shape.num_kv_heads])
-        key_value = qkv[:, shape.num_heads :].view(-1, 2, shape.num_kv_heads, shape.head_dim)
-        type_id = self._type_of[layer_id]
+            rotation.apply_(qkv[:, :keys_end])
+        type_id, owner = self._type_of[layer_id], self._owners[layer_id]
         stored = self._stored[type_id]
-        key_value = stored.store(layer_id, key_value, step.store_places[type_id])
+        if shape.shares_with is None:
+            key_value = qkv[:, shape.num_heads :].view(-1, shape.num_parts, shape.num_kv_heads, shape.head_dim)
+            key_value = stored.store(layer_id, key_value, step.store_places[type_id])
+            if layer_id in self._shared:
+                step.shared_key_values[layer_id] = key_value
+        else:
+            key_value = step.shared_key_values[owner]
         output: torch.Tensor | None = None
         for group, read_places in zip(step.groups[type_id], step.read_places[type_id], strict=True):
             group_query = _select(query, group)
             if read_places is None:
                 result = _attend_fresh(group_query, _select(key_value, group), group.mask, shape)
             else:
-                keys, values = stored.gather(layer_id, read_places, group.num_sequences)
+                keys, values = stored.gather(owner, read_places, group.num_sequences)
                 attend = _attend_short if group.is_short else _attend_long
                 result = attend(group_query, keys, values, group.mask, shape)
             if group.real is not None:
@@ -239,6 +255,7 @@ class TorchStep:
         self.store_places = store_places  #: where the step's keys and values are stored
         self.groups = groups
         self.read_places = read_places  #: what each group gathers; None: fresh prompts
+        self.shared_key_values: dict[int, torch.Tensor] = {}  #: by layer: the step's own, which later layers read
 
     def attend(
         self, layer_id: int, qkv: torch.Tensor, rotation: Rotation | None, head_norms: HeadNorms | None
@@ -248,12 +265,13 @@ class TorchStep:
 
 
 def _needs_scores(shape: AttentionShape) -> bool:
-    """Whether the layer needs operations on scores that torch's fused attention does not support."""
-    return shape.softcap is not None or shape.sinks is not None
+    """Whether the layer needs what torch's fused attention does not support, or not in bounded memory."""
+    return shape.softcap is not None or shape.sinks is not None or shape.value_dim is not None
 
 
-def _rms_norm(heads: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
-    return F.rms_norm(heads, heads.shape[-1:], None, eps) * weight.to(heads.dtype)
+def _rms_norm(heads: torch.Tensor, weight: torch.Tensor | None, eps: float) -> torch.Tensor:
+    normed = F.rms_norm(heads, heads.shape[-1:], None, eps)
+    return normed if weight is None else normed * weight.to(heads.dtype)
 
 
 def _select(tokens: torch.Tensor, group: _Group) -> torch.Tensor:
@@ -265,15 +283,16 @@ def _select(tokens: torch.Tensor, group: _Group) -> torch.Tensor:
 def _attend_fresh(
     query: torch.Tensor, key_value: torch.Tensor, mask: torch.Tensor | None, shape: AttentionShape
 ) -> torch.Tensor:
-    """query [B, Q, H, D], key_value [B, Q, 2, K, D] -> [B * Q, H * D]."""
-    keys, values = key_value.transpose(1, 3).unbind(2)  # [B, K, Q, D]
+    """query [B, Q, H, D], key_value [B, Q, 2 or 1, K, D] -> [B * Q, H * output_dim]."""
+    keys, values = keys_and_values(key_value.permute(2, 0, 3, 1, 4), shape)  # [B, K, Q, D]
     return _attend_long(query, keys, values, mask, shape)
 
 
 def _attend_long(
     query: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, mask: torch.Tensor | None, shape: AttentionShape
 ) -> torch.Tensor:
-    """query [B, Q, H, D], keys and values [B, K, L, D], mask [B or 1, 1, Q, L], None: causal -> [B * Q, H * D]."""
+    """query [B, Q, H, D], keys [B, K, L, D], values [B, K, L, output_dim], mask [B or 1, 1, Q, L], None: causal ->
+    [B * Q, H * output_dim]."""
     if _needs_scores(shape):
         assert mask is not None
         return _attend_unfused(query, keys, values, mask, shape)
@@ -325,8 +344,8 @@ def _attend_short(
         sinks = sinks.expand(num_sequences, -1, -1, num_queries).reshape(len(scores), -1, 1)
         scores = torch.cat((scores, sinks), dim=-1)
     weights = scores.softmax(dim=-1)[..., : keys.shape[2]]  # sums in float32 whatever the dtype
-    output = torch.bmm(weights, values.flatten(0, 1)).view(num_sequences, num_heads, num_queries, head_dim)
-    return output.transpose(1, 2).reshape(-1, num_heads * head_dim)
+    output = torch.bmm(weights, values.flatten(0, 1)).view(num_sequences, num_heads, num_queries, -1)
+    return output.transpose(1, 2).reshape(-1, num_heads * shape.output_dim)
 
 
 def _first_keys(type_layout: TypeLayout, starts: IntArray) -> IntArray:

@@ -6,7 +6,7 @@ weights bind them once, in a layout of their own. R = rows, T = tokens.
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Protocol, runtime_checkable
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -22,8 +22,15 @@ NormFunction = Callable[[torch.Tensor, torch.Tensor | None], torch.Tensor]
 
 #: x [R, n] -> [R, m]
 Activation = Callable[[torch.Tensor], torch.Tensor]
-#: RMS norm of query heads and key heads: the weights of each, [D] float32, and epsilon.
-HeadNormWeights = tuple[torch.Tensor, torch.Tensor, float]
+
+
+class HeadNormWeights(NamedTuple):
+    """RMS norm of query heads and key heads, with weights [D] float32, and of value heads without weights."""
+
+    query: torch.Tensor
+    key: torch.Tensor | None  #: None for a layer that stores no keys
+    eps: float
+    has_values: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +47,7 @@ class Draws:
 
 
 #: (layer id, heads of the step's tokens [R, (H + 2 K) D], index of their rotation, head norms) -> [R, H D]. Writes keys
-#: and values into their pages.
+#: and values into their pages, if there are any among the heads.
 AttendFunction = Callable[[int, torch.Tensor, int | None, HeadNormWeights | None], torch.Tensor]
 #: work on a device -> its seconds, measured by running it some times
 WorkTimer = Callable[[Callable[[], None]], float]
@@ -66,6 +73,8 @@ class Routing:
     correction: torch.Tensor | None = field(default=None, compare=False)
     groups: ExpertGroups | None = None  #: None: any experts can be chosen
     scale: float = 1.0  #: factor on the weights, after they have been made to sum to one
+    #: [experts] float32: a factor on the weight of each expert, likewise (Gemma 4); None: none.
+    expert_scales: torch.Tensor | None = field(default=None, compare=False)
     #: SparseMixer (Phi-3.5-MoE): an expert's weight is its share of a softmax over the experts that are not chosen yet
     #: and near it: below it by this part of the larger magnitude at most. None: its weight is its probability.
     nearness: float | None = None
@@ -76,7 +85,7 @@ class Routing:
     def is_plain(self) -> bool:
         """Whether experts are chosen and weighted by the softmax alone."""
         is_changed = self.correction is not None or self.groups is not None or self.nearness is not None
-        return not is_changed and not self.is_sigmoid and self.scale == 1.0
+        return not is_changed and not self.is_sigmoid and self.scale == 1.0 and self.expert_scales is None
 
 
 #: (x [T, hidden], scores [T, experts]) -> the weighted sum of the chosen experts [T, hidden]
@@ -92,13 +101,18 @@ class ClampedGate:
     limit: float
 
 
+@dataclass(frozen=True, slots=True)
+class TanhGelu:
+    """In place of silu(gate) * up: gelu(gate) * up, with gelu in its tanh form (Gemma 4)."""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class ExpertOptions:
     """What some experts have beside their matrices."""
 
     gate_up_bias: torch.Tensor | None = None  #: [experts, 2 * size] float32, gates first
     down_bias: torch.Tensor | None = None  #: [experts, hidden] float32
-    gate: ClampedGate | None = None  #: None: silu(gate) * up
+    gate: ClampedGate | TanhGelu | None = None  #: None: silu(gate) * up
 
 
 PLAIN_EXPERTS = ExpertOptions()
@@ -198,6 +212,10 @@ class Operators(Protocol):
     def linear(self, weight: Matrix, bias: torch.Tensor | None) -> LinearFunction:
         """x [R, in] -> x weight^T + bias [R, out]. weight [out, in], bias [out]; implementations that pack weights keep
         no reference to them."""
+        ...
+
+    def linear_by_head(self, weights: torch.Tensor) -> LinearFunction:
+        """x [R, heads, in] -> [R, heads, out], each head with a weight of its own. weights [heads, out, in]."""
         ...
 
     def head(self, weight: Matrix, bias: torch.Tensor | None) -> LinearFunction:

@@ -183,16 +183,19 @@ class StepKernels(Protocol):
         query_norm: torch.Tensor | None,
         key_norm: torch.Tensor | None,
         norm_eps: float,
-        pages: torch.Tensor,
+        pages: torch.Tensor | None,
         page_places: torch.Tensor,
         scales: PageScales | None = None,
+        *,
+        norms_values: bool = False,
     ) -> None:
         """RMS norm of query and key heads, rotation of both in the half-split form; stores keys and values in pages.
 
-        qkv [T, H + 2 K, D], a token's heads adjacent; query heads are overwritten. cos, sin [T, R / 2] float32: the
-        first R channels are rotated, in pairs (i, i + R / 2). query_norm, key_norm [D] float32, both or neither.
-        page_places [T] int64: page * P + offset, -1: not stored; all distinct. scales: written too, where pages are
-        quantised.
+        qkv [T, H + 2 K, D], a token's heads adjacent; query heads are overwritten. Without pages qkv has query heads
+        alone, [T, H, D], there is no key_norm, and nothing is stored. cos, sin [T, R / 2] float32: the first R channels
+        are rotated, in pairs (i, i + R / 2). query_norm, key_norm [D] float32, both or neither. norms_values: with
+        them, value heads are divided by their root mean square, too. page_places [T] int64: page * P + offset, -1: not
+        stored; all distinct. scales: written too, where pages are quantised.
         """
         ...
 

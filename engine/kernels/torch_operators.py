@@ -64,6 +64,10 @@ class TorchOperators:
         multiply = _packed_linear(weight.float(), None if bias is None else bias.float())
         return lambda x: multiply(x.float()).to(weight.dtype)
 
+    def linear_by_head(self, weights: torch.Tensor) -> LinearFunction:
+        """One batched product."""
+        return products_by_head(weights)
+
     def head(self, weight: Matrix, bias: torch.Tensor | None) -> LinearFunction:
         """As linear."""
         return self.linear(weight, bias)
@@ -125,6 +129,11 @@ class TorchOperators:
     def argmax(self, logits: torch.Tensor) -> torch.Tensor:
         """logits [R, vocab] -> [R] int64; of equal logits the first."""
         return logits.argmax(dim=-1)
+
+
+def products_by_head(weights: torch.Tensor) -> LinearFunction:
+    """x [R, heads, in] -> [R, heads, out] for weights [heads, out, in]."""
+    return lambda x: torch.bmm(x.transpose(0, 1), weights.transpose(1, 2)).transpose(0, 1)
 
 
 def quantised_linear(

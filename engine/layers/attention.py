@@ -23,10 +23,11 @@ class SelfAttention:
         *,
         scales_queries: bool = False,
     ) -> None:
-        """qkv gives [T, (H + 2 K) D]: all query heads, all key heads, all value heads.
+        """qkv gives [T, (H + 2 K) D]: all query heads, all key heads, all value heads; [T, H D] for a layer that shares
+        another's keys and values.
 
-        head_norms: applied to each query head and each key head separately, before the rotation. scales_queries:
-        multiplies queries by the rotation's query_scale. Head norms would undo that.
+        head_norms: applied to each head separately, before the rotation. scales_queries: multiplies queries by the
+        rotation's query_scale. Head norms would undo that.
         """
         assert head_norms is None or not scales_queries
         self.layer_id = layer_id

@@ -13,7 +13,7 @@ import torch
 
 from engine.attention.backend import ForwardBatch, RunsRecordings
 from engine.attention.rotation import Rotation
-from engine.kernels.operators import Operators, Recorder
+from engine.kernels.operators import HeadNormWeights, Operators, Recorder
 from engine.layers.attention import SelfAttention
 from engine.layers.mlp import MLP, FeedForward, GatedMLP
 from engine.layers.norm import Norm
@@ -30,6 +30,14 @@ class Mixer(Protocol):
         ...
 
 
+class LayerEnd(Protocol):
+    """The last part of a layer, which reads and changes the residual stream itself (Gemma 4)."""
+
+    def __call__(self, stream: torch.Tensor, update: torch.Tensor, batch: ForwardBatch) -> torch.Tensor:
+        """stream, update [T, hidden], both overwritten -> the update that is then still to be added to the stream."""
+        ...
+
+
 @dataclass(frozen=True)
 class DecoderLayer:
     """mixer(norm(stream)), then mlp(norm(stream)); the next norm adds each result to the stream. Either part may be
@@ -43,6 +51,7 @@ class DecoderLayer:
     mixer_output_norm: Norm | None = None  #: post-norm: of the mixer's output (Gemma)
     mlp_output_norm: Norm | None = None  #: post-norm of the feed-forward part's output
     is_parallel: bool = False  #: both parts read the same stream (GPT-NeoX)
+    end: LayerEnd | None = None
 
     @property
     def is_capturable(self) -> bool:
@@ -71,6 +80,14 @@ class DecoderLayer:
         x = self.mlp(self.mlp_norm(stream, update))
         return x if self.mlp_output_norm is None else self.mlp_output_norm(x)
 
+    def finish(
+        self, stream: torch.Tensor, update: torch.Tensor | None, rotations: Sequence[Rotation], batch: ForwardBatch
+    ) -> torch.Tensor:
+        """Like mix, for the end of the layer."""
+        assert self.end is not None
+        assert update is not None
+        return self.end(stream, update, batch)
+
     def record_mixer(self, recorder: Recorder, *, has_update: bool) -> bool:
         """Record what mix does. False, with nothing recorded, where the recorder lacks one of the operators.
 
@@ -86,7 +103,7 @@ class DecoderLayer:
             attention.qkv.multiply,
             attention.layer_id,
             self.rotation,
-            None if norms is None else (norms.query, norms.key, norms.eps),
+            None if norms is None else HeadNormWeights(norms.query, norms.key, norms.eps, norms.has_values),
             attention.output.multiply,
             None if after is None else after.norm,
             has_update=has_update,
@@ -128,13 +145,17 @@ class Decoder:
         self._pieces: list[_Piece] = []
         recorder = operators.recorder()
         for layer in layers:
-            parts: list[tuple[_Part, _Record]] = []
+            parts: list[tuple[_Part, _Record | None]] = []
             if layer.mixer is not None:
                 parts.append((layer.mix, layer.record_mixer))
             if layer.mlp is not None:
                 parts.append((layer.feed_forward, layer.record_feed_forward))
+            if layer.end is not None:
+                parts.append((layer.finish, None))
             for part, record in parts:
-                is_recorded = recorder is not None and record(recorder, has_update=bool(self._pieces))
+                is_recorded = (
+                    recorder is not None and record is not None and record(recorder, has_update=bool(self._pieces))
+                )
                 if not is_recorded:
                     recorder = operators.recorder()  # the next part begins another recording
                 piece_recorder = recorder if is_recorded else None

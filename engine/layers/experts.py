@@ -12,7 +12,17 @@ from typing import Self
 import torch
 
 from engine.errors import CheckpointError
-from engine.kernels.operators import PLAIN_EXPERTS, ExpertOptions, ExpertsFunction, GroupedExperts, Routing
+from engine.kernels.operators import (
+    PLAIN_EXPERTS,
+    Activation,
+    ClampedGate,
+    ExpertOptions,
+    ExpertsFunction,
+    GroupedExperts,
+    Operators,
+    Routing,
+    TanhGelu,
+)
 from engine.kernels.reference import choose_experts
 from engine.layers.linear import Linear
 from engine.layers.mlp import GatedMLP, clamped
@@ -107,14 +117,14 @@ class Experts:
         mlps = [_cut_out(weights, index, gate_up, down, options, summed_over) for index in range(len(down))]
         return cls(router, chosen_by_host(mlps, routing), waits=True, summed_over=summed_over)
 
-    def __call__(self, x: torch.Tensor) -> torch.Tensor:
-        """x [T, hidden] -> [T, hidden]."""
-        partial = self.partial(x)
+    def __call__(self, x: torch.Tensor, routed_by: torch.Tensor | None = None) -> torch.Tensor:
+        """x [T, hidden] -> [T, hidden]. routed_by: what the router reads; None: x."""
+        partial = self.partial(x, routed_by)
         return partial if self._group is None else self._group.sum(partial)
 
-    def partial(self, x: torch.Tensor) -> torch.Tensor:
+    def partial(self, x: torch.Tensor, routed_by: torch.Tensor | None = None) -> torch.Tensor:
         """This process's part of the output, [T, hidden]: a sum over the processes completes it."""
-        return self._mixture(x, self._router(x))
+        return self._mixture(x, self._router(x if routed_by is None else routed_by))
 
 
 class WithSharedExpert:
@@ -207,8 +217,18 @@ def _cut_out(
     return GatedMLP(
         Linear.bind(operators, gate_up[index], bias_in(options.gate_up_bias)),
         Linear.bind(operators, down[index], bias_in(options.down_bias), summed_over=summed_over),
-        operators.silu_mul if options.gate is None else clamped(options.gate),
+        _activation(operators, options.gate),
     )
+
+
+def _activation(operators: Operators, gate: ClampedGate | TanhGelu | None) -> Activation:
+    match gate:
+        case None:
+            return operators.silu_mul
+        case TanhGelu():
+            return operators.gelu_tanh_mul
+        case ClampedGate():
+            return clamped(gate)
 
 
 def _stacked(

@@ -53,11 +53,12 @@ class Linear:
         *,
         bias: bool,
     ) -> Self:
-        """Several projections of the same input as one product; their outputs stand side by side."""
-        parts = [
-            weights.take_linear_weight(name, out, in_features) for name, out in zip(names, out_features, strict=True)
-        ]
-        biases = [weights.take(f"{name}.bias", out) for name, out in zip(names, out_features, strict=True) if bias]
+        """Several projections of the same input as one product; their outputs stand side by side. A name may occur
+        twice."""
+        sizes = dict(zip(names, out_features, strict=True))
+        taken = {name: weights.take_linear_weight(name, out, in_features) for name, out in sizes.items()}
+        taken_biases = {name: weights.take(f"{name}.bias", out) for name, out in sizes.items() if bias}
+        parts, biases = [taken[name] for name in names], [taken_biases[name] for name in names if bias]
         group = weights.group if isinstance(in_features, Shard) and not in_features.is_whole else None
         return cls.joined(weights.operators, parts, biases, summed_over=group)
 

@@ -31,6 +31,15 @@ class Llama3Scaling:
 
 
 @dataclass(frozen=True)
+class ProportionalScaling:
+    """Gemma 4: only the first `share` of the pairs of channels turn, with the frequencies that they have among all of
+    them, divided by `factor`; the others have frequency 0."""
+
+    share: float
+    factor: float
+
+
+@dataclass(frozen=True)
 class YarnScaling:
     """YaRN (Peng et al. 2023): frequencies that turn at most `beta_slow` times within the original context are divided
     by `factor`, those that turn `beta_fast` times or more are kept. Between them the blend is linear in the index of
@@ -52,7 +61,7 @@ class LongScaling:
     amplitude: float  #: factor on rotated queries and keys
 
 
-RotaryScaling = LinearScaling | Llama3Scaling | YarnScaling | LongScaling | None
+RotaryScaling = LinearScaling | Llama3Scaling | ProportionalScaling | YarnScaling | LongScaling | None
 
 
 @dataclass(frozen=True)
@@ -82,6 +91,9 @@ def inverse_frequencies(num_channels: int, base: float, scaling: RotaryScaling) 
             turns = original_context * frequencies / (2 * math.pi)  # full turns within the original context
             keep = ((turns - low) / (high - low)).clamp(0.0, 1.0) if low < high else (turns >= low).float()
             return frequencies * keep + frequencies / factor * (1.0 - keep)
+        case ProportionalScaling(share, factor):
+            frequencies[int(share * num_channels // 2) :] = 0.0
+            return frequencies / factor
         case YarnScaling():
             keep = 1.0 - _yarn_ramp(num_channels, base, scaling)
             return frequencies * keep + frequencies / scaling.factor * (1.0 - keep)

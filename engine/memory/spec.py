@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, Protocol
 
 LayerKind = Literal["full", "window", "chunked", "recurrent", "cross", "vision", "budgeted"]
 
@@ -39,7 +39,16 @@ class LayerSpec:
     shares_with: int | None = None
 
 
-def storing_layer(layers: Sequence[LayerSpec], layer_id: int) -> int:
+class MayShare(Protocol):
+    """A layer that may read the keys and values of an earlier one."""
+
+    @property
+    def shares_with(self) -> int | None:
+        """The earlier layer, as an index into the same list; None: the layer stores its own."""
+        ...
+
+
+def storing_layer(layers: Sequence[MayShare], layer_id: int) -> int:
     """The layer whose pages hold the keys and values of this layer: itself, or the one it shares with, transitively.
 
     Raises ValueError for a layer that shares with a later one.

@@ -17,6 +17,7 @@ _BASE = (1.0, 1e15)
 _SHARE = (0.0, 1.0)
 _EPSILON = (0.0, 1.0)
 _FACTOR = (1e-6, 1e6)
+_OPTIONAL_WIDTH = (0, 2**20)
 _GAIN = (0.0, 1e6)
 
 #: key of config.json, or of an object in it -> least and greatest value
@@ -38,6 +39,17 @@ BOUNDS: Final[Mapping[str, tuple[float, float]]] = {
     "num_key_value_heads": _HEADS,
     "num_kv_heads": _HEADS,
     "head_dim": (1, 8192),
+    "q_lora_rank": _WIDTH,
+    "kv_lora_rank": (1, 8192),
+    "qk_nope_head_dim": (1, 8192),
+    "qk_rope_head_dim": (1, 8192),
+    "v_head_dim": (1, 8192),
+    "global_head_dim": (1, 8192),
+    "num_global_key_value_heads": _HEADS,
+    "num_kv_shared_layers": _LAYER_INDEX,
+    "hidden_size_per_layer_input": _OPTIONAL_WIDTH,
+    "vocab_size_per_layer_input": (1, 2**24),
+    "top_k_experts": _EXPERTS,
     "rotary_dim": (1, 8192),
     "n_embd": _WIDTH,
     "hidden_size": _WIDTH,

@@ -53,6 +53,7 @@ class LlamaConfig:
     sinks: tuple[tuple[float, ...], ...] | None = None  #: by layer, of all heads (gpt-oss)
     embedding_scale: float = 1.0  #: factor on embeddings
     logit_scale: float = 1.0  #: factor on logits
+    rotary_dim: int | None = None  #: channels of a head that can rotate; None: all
     embedding_name: str = "model.embed_tokens"
     norm_name: str = "model.norm"  #: of the norm after the last layer
     load_norm: "NormLoader" = RMSNorm.load
@@ -145,7 +146,7 @@ class Llama:
             has_head_bias=config.has_head_bias,
         )
         self._embedding_scale, self._logit_scale = config.embedding_scale, config.logit_scale
-        self._rotaries = [rope.rotary(config.shape.head_dim) for rope in config.ropes]
+        self._rotaries = [rope.rotary(config.rotary_dim or config.shape.head_dim) for rope in config.ropes]
         load_layer = config.load_layer or _layer
         layers = [load_layer(config, heads, i, weights) for i in range(config.num_layers)]
         self._layers = Decoder(layers, weights.operators)

@@ -18,6 +18,8 @@ from engine.models.bamba import bamba
 from engine.models.causal_lm import CausalLM
 from engine.models.cohere import cohere, cohere2
 from engine.models.config_reader import ConfigReader
+from engine.models.deepseek import NEXT_TOKEN_LAYERS as NEXT_TOKEN_LAYERS_OF_DEEPSEEK
+from engine.models.deepseek import deepseek_v2, deepseek_v3, glm4_moe_lite
 from engine.models.ernie4_5 import ernie4_5
 from engine.models.ernie4_5_moe import NEXT_TOKEN_PARTS, ernie4_5_moe
 from engine.models.exaone4 import exaone4
@@ -26,6 +28,7 @@ from engine.models.falcon_h1 import falcon_h1
 from engine.models.gemma import gemma
 from engine.models.gemma2 import gemma2
 from engine.models.gemma3 import VISION_TENSORS, gemma3, gemma3_with_vision
+from engine.models.gemma4 import TOWER_TENSORS, UNUSED_TENSORS, gemma4, gemma4_with_towers
 from engine.models.glm4 import glm4
 from engine.models.glm4_moe import NEXT_TOKEN_LAYERS, glm4_moe
 from engine.models.gpt2 import CAUSAL_MASKS, gpt2
@@ -105,6 +108,35 @@ _REGISTERED = (
         "the text model of the Gemma 3 checkpoints with a vision tower",
         "images",
         ignored=VISION_TENSORS,
+    ),
+    Architecture(
+        "Gemma4ForCausalLM",
+        gemma4,
+        "two sizes of heads, keys and values shared by layers, per-layer embeddings, mixture of experts; text only",
+        "images, sounds, bidirectional attention",
+        ignored=UNUSED_TENSORS,
+    ),
+    Architecture(
+        "Gemma4ForConditionalGeneration",
+        gemma4_with_towers,
+        "the text model of the Gemma 4 checkpoints with towers for images and sounds",
+        "images, sounds, bidirectional attention",
+        ignored=re.compile(f"{UNUSED_TENSORS.pattern}|{TOWER_TENSORS.pattern}"),
+    ),
+    Architecture(
+        "DeepseekV2ForCausalLM", deepseek_v2, "latent attention: one vector per token is stored; mixture of experts"
+    ),
+    Architecture(
+        "DeepseekV3ForCausalLM",
+        deepseek_v3,
+        "V3, R1, Kimi K2 and Moonlight; latent attention, sigmoid experts in groups",
+        ignored=NEXT_TOKEN_LAYERS_OF_DEEPSEEK,
+    ),
+    Architecture(
+        "Glm4MoeLiteForCausalLM",
+        glm4_moe_lite,
+        "GLM-4.7-Flash; latent attention, sigmoid experts",
+        ignored=NEXT_TOKEN_LAYERS_OF_DEEPSEEK,
     ),
     Architecture("Phi3ForCausalLM", phi3, "Phi-3 and Phi-4; windows, partly rotated heads, longrope scaling"),
     Architecture("Olmo2ForCausalLM", olmo2, "OLMo 2; post-norms, norms over whole projections of queries and keys"),

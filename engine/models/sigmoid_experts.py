@@ -1,6 +1,7 @@
 """The mixture of experts of DeepSeek V3, which GLM-4.5 has too: sigmoid scores, a learned correction of the choice,
 groups of experts, shared experts, and MLPs in the first layers."""
 
+from collections.abc import Collection
 from dataclasses import replace
 
 import torch
@@ -14,12 +15,14 @@ from engine.models.llama import LlamaConfig, MLPLoader, gated_mlp
 from engine.models.mixtures import SharedExpert, load_mixture
 
 
-def sigmoid_experts(config: ConfigReader) -> MLPLoader:
-    """A loader of the feed-forward part of each layer. Raises CheckpointError for another kind of routing."""
+def sigmoid_experts(config: ConfigReader, dense_layers: Collection[int] | None = None) -> MLPLoader:
+    """A loader of the feed-forward part of each layer. dense_layers: those without experts; None: the first ones, as
+    many as the config says. Raises CheckpointError for another kind of routing."""
     config.expect("scoring_func", "sigmoid")
     config.expect("topk_method", "noaux_tc")
     config.expect("moe_layer_freq", 1)
-    num_dense = config.require("first_k_dense_replace", int)
+    if dense_layers is None:
+        dense_layers = range(config.require("first_k_dense_replace", int))
     num_experts = config.require("n_routed_experts", int)
     num_shared = config.get("n_shared_experts", int, 0)
     ffn = config.require("moe_intermediate_size", int)
@@ -33,7 +36,7 @@ def sigmoid_experts(config: ConfigReader) -> MLPLoader:
     )
 
     def load_mlp(settings: LlamaConfig, layer_id: int, weights: WeightSource) -> FeedForward:
-        if layer_id < num_dense:
+        if layer_id in dense_layers:
             return gated_mlp(settings, layer_id, weights)
         name = f"model.layers.{layer_id}.mlp"
         # Differences between experts are smaller than what bfloat16 keeps.

@@ -109,6 +109,36 @@ _GRANITE = {
     "attention_multiplier": 0.3,
 }
 
+_GEMMA4 = {
+    **_SIZES,
+    "num_hidden_layers": 6,
+    "layer_types": [f"{kind}_attention" for kind in ("sliding", "sliding", "full", "sliding", "sliding", "full")],
+    "sliding_window": WINDOW,
+    "global_head_dim": 32,
+    "num_kv_shared_layers": 3,
+    "use_double_wide_mlp": True,
+    "hidden_size_per_layer_input": 8,
+    "vocab_size_per_layer_input": VOCAB_SIZE,
+    "final_logit_softcapping": 2.0,
+}
+
+_LATENT = {
+    **{name: value for name, value in _SIZES.items() if name != "head_dim"},
+    "num_key_value_heads": 6,
+    "kv_lora_rank": 32,
+    "q_lora_rank": 24,
+    "qk_nope_head_dim": 12,
+    "qk_rope_head_dim": 16,
+    "v_head_dim": 20,
+    "n_routed_experts": 6,
+    "num_experts_per_tok": 2,
+    "n_group": 3,
+    "topk_group": 2,
+    "n_shared_experts": 2,
+    "moe_intermediate_size": 24,
+    "routed_scaling_factor": 1.5,
+}
+
 _FALCON = {
     "vocab_size": VOCAB_SIZE,
     "hidden_size": 48,
@@ -181,6 +211,66 @@ VARIANTS: Mapping[str, tuple[str, dict[str, Any]]] = {
             "boi_token_index": 309,
             "eoi_token_index": 308,
         },
+    ),
+    "gemma4": ("Gemma4ForCausalLM", _GEMMA4),
+    "gemma4-with-experts": (
+        "Gemma4ForConditionalGeneration",
+        {
+            "text_config": {
+                **_GEMMA4,
+                "num_hidden_layers": 3,
+                "layer_types": ["sliding_attention", "full_attention", "full_attention"],
+                "num_kv_shared_layers": 0,
+                "hidden_size_per_layer_input": 0,
+                "attention_k_eq_v": True,
+                "num_global_key_value_heads": 1,
+                "enable_moe_block": True,
+                "num_experts": 5,
+                "top_k_experts": 2,
+                "moe_intermediate_size": 24,
+            },
+            "vision_config": {
+                "hidden_size": 16,
+                "intermediate_size": 16,
+                "num_hidden_layers": 1,
+                "num_attention_heads": 2,
+                "num_key_value_heads": 2,
+                "head_dim": 8,
+                "position_embedding_size": 64,
+                "patch_size": 4,
+            },
+            "audio_config": None,
+            "image_token_id": 310,
+            "video_token_id": 309,
+            "audio_token_id": 308,
+            "boi_token_id": 307,
+            "eoi_token_id": 306,
+        },
+    ),
+    "deepseek-v2": (
+        "DeepseekV2ForCausalLM",
+        {**_LATENT, "q_lora_rank": None, "topk_method": "group_limited_greedy", "first_k_dense_replace": 1},
+    ),
+    "deepseek-v3-yarn": (
+        "DeepseekV3ForCausalLM",
+        {
+            **_LATENT,
+            "q_lora_rank": 24,
+            "attention_bias": True,
+            "first_k_dense_replace": 1,
+            "rope_parameters": {
+                "rope_type": "yarn",
+                "rope_theta": 100.0,
+                "factor": 4.0,
+                "original_max_position_embeddings": 64,
+                "mscale": 1.0,
+                "mscale_all_dim": 0.7,
+            },
+        },
+    ),
+    "glm4-moe-lite": (
+        "Glm4MoeLiteForCausalLM",
+        {**_LATENT, "n_group": 1, "topk_group": 1, "mlp_layer_types": ["sparse", "dense", "sparse"]},
     ),
     "phi3": ("Phi3ForCausalLM", {**_SIZES, "pad_token_id": None}),
     # transformers chooses by the length of a sequence: it takes the long factors of all but the first position, which
@@ -712,6 +802,8 @@ def save(name: str, folder: Path, **changes: object) -> TinyModel:
         # enlarges roundings.
         if tensor_name.endswith("linear_attn.A_log"):
             parameter.data -= 4.0
+        if architecture.startswith("Gemma4") and tensor_name.endswith("q_norm.weight"):
+            parameter.data *= 0.3  # scores have no other factor
         # With scaled, tied embeddings as large as other weights every token would predict itself. The last norm makes
         # up for the smaller logits.
         if architecture.startswith("Gemma") and "embed_tokens" in tensor_name:
@@ -724,6 +816,8 @@ def save(name: str, folder: Path, **changes: object) -> TinyModel:
     for tensor_name, tensor in [*model.named_parameters(), *model.named_buffers()]:
         if tensor_name.endswith(("e_score_correction_bias", "expert_bias")):
             tensor.data += 0.2 * torch.randn_like(tensor)
+        elif tensor_name.endswith("layer_scalar"):
+            tensor.data.fill_(0.75)
     model.save_pretrained(folder)
     write_tokenizer(folder)
     return TinyModel(folder)

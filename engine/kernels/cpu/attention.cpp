@@ -23,6 +23,7 @@ namespace agon {
 
 constexpr int64_t kSplit = 256;       // tokens of a part of the context; a multiple of kTile
 constexpr int kQueryTokens = 32;      // query tokens of one work item, at most
+constexpr int64_t kQueryRows = 512;   // likewise query heads of these tokens, unless one token has more
 constexpr int64_t kDecodeTokens = 4;  // up to this many query tokens, each part of a context is its own work item
 constexpr float kLowest = -1e30f;     // below any score, and finite: kLowest - kLowest is 0, not NaN
 
@@ -44,7 +45,7 @@ using Item = AttentionItem;
 struct Sums {
   float* largest;  // [rows]
   float* weight;   // [rows]
-  float* values;   // [rows, D]
+  float* values;   // [rows, V]
 };
 
 // Working memory of one thread in attend(), for up to `rows` query rows.
@@ -54,34 +55,34 @@ struct Scratch {
   std::vector<uint32_t> query, weights;  // words: one float or two bfloat16
   std::vector<T> rotated;                // one row's query after norm and rotation
   TileMemory<T> tile;
-  Scratch(int64_t rows, int64_t head_dim)
+  Scratch(int64_t rows, int64_t head_dim, int64_t value_dim)
       : scores(rows * kTile),
-        part(rows * (head_dim + 2)),
-        total(rows * (head_dim + 2)),
+        part(rows * (value_dim + 2)),
+        total(rows * (value_dim + 2)),
         query(rows * head_dim),
         weights(rows * kTile),
         rotated(head_dim),
         tile(head_dim) {}
 };
 
-// Splits memory [rows * (D + 2)] into the three arrays of Sums.
+// Splits memory [rows * (V + 2)] into the three arrays of Sums.
 static Sums sums_in(float* memory, int64_t rows) { return {memory, memory + rows, memory + 2 * rows}; }
 
-static void clear(Sums s, int64_t rows, int64_t head_dim) {
+static void clear(Sums s, int64_t rows, int64_t value_dim) {
   std::fill(s.largest, s.largest + rows, kLowest);
   std::fill(s.weight, s.weight + rows, 0.0f);
-  std::fill(s.values, s.values + rows * head_dim, 0.0f);
+  std::fill(s.values, s.values + rows * value_dim, 0.0f);
 }
 
 // total = total joined with part: both become relative to the larger of their largest scores.
-static void merge(Sums total, Sums part, int64_t rows, int64_t head_dim) {
+static void merge(Sums total, Sums part, int64_t rows, int64_t value_dim) {
   for (int64_t r = 0; r < rows; r++) {
     const float largest = std::max(total.largest[r], part.largest[r]);
     const float a = exp(splat(total.largest[r] - largest))[0], b = exp(splat(part.largest[r] - largest))[0];
     total.largest[r] = largest;
     total.weight[r] = total.weight[r] * a + part.weight[r] * b;
-    float *to = total.values + r * head_dim, *from = part.values + r * head_dim;
-    for (int64_t d = 0; d < head_dim; d++) to[d] = to[d] * a + from[d] * b;
+    float *to = total.values + r * value_dim, *from = part.values + r * value_dim;
+    for (int64_t d = 0; d < value_dim; d++) to[d] = to[d] * a + from[d] * b;
   }
 }
 
@@ -158,30 +159,30 @@ struct Score {
   }
 };
 
-// sums [rows, D] += weights [rows, kTile / G words] times the tile's values, for kCount vectors of channels from
+// sums [rows, V] += weights [rows, kTile / G words] times the tile's values, for kCount vectors of channels from
 // `column` on. Prefetches the values of the next tile in the same way.
 template <typename T, typename S, int kCount>
 struct AddValues {
   const uint32_t* weights;
   const Tile &tile, &next;
-  int64_t column, head_dim;
+  int64_t column, value_dim;
   float* sums;
 
   template <int kRows>
   AGON_INLINE void run(int64_t first) const {
     constexpr int64_t kSteps = kLanes / kGroup<T>, kWords = kTile / kGroup<T> * kInputWords<T>;
     Floats acc[kRows][kCount];
-    float* to = sums + first * head_dim + column;
+    float* to = sums + first * value_dim + column;
 #pragma GCC unroll 8
     for (int r = 0; r < kRows; r++)
 #pragma GCC unroll 4
-      for (int c = 0; c < kCount; c++) acc[r][c] = load(to + r * head_dim + c * kLanes);
+      for (int c = 0; c < kCount; c++) acc[r][c] = load(to + r * value_dim + c * kLanes);
     const uint32_t* w = weights + first * kWords;
 #pragma GCC unroll 1
     for (int v = 0; v < kTileVectors; v++) {
       const uint32_t *values = tile.values[v] + column, *ahead = (first == 0 ? next : tile).values[v] + column;
 #pragma GCC unroll 1
-      for (int64_t i = 0; i < kSteps; i++, w += kInputWords<T>, values += head_dim, ahead += head_dim) {
+      for (int64_t i = 0; i < kSteps; i++, w += kInputWords<T>, values += value_dim, ahead += value_dim) {
         const uint32_t* columns[kCount];
 #pragma GCC unroll 4
         for (int c = 0; c < kCount; c++) {
@@ -194,27 +195,27 @@ struct AddValues {
 #pragma GCC unroll 8
     for (int r = 0; r < kRows; r++)
 #pragma GCC unroll 4
-      for (int c = 0; c < kCount; c++) store(to + r * head_dim + c * kLanes, acc[r][c]);
+      for (int c = 0; c < kCount; c++) store(to + r * value_dim + c * kLanes, acc[r][c]);
   }
 };
 
-// AddValues for all D channels.
+// AddValues for all V channels.
 template <typename T, typename S>
-static void add_values(int64_t rows, const uint32_t* weights, const Tile& tile, const Tile& next, int64_t head_dim,
+static void add_values(int64_t rows, const uint32_t* weights, const Tile& tile, const Tile& next, int64_t value_dim,
                        float* sums) {
   constexpr int kWide = kColumns<T>;
   int64_t column = 0;
-  for (; column + kWide * kLanes <= head_dim; column += kWide * kLanes)
-    in_row_tiles<kRowTile<T>>(rows, AddValues<T, S, kWide>{weights, tile, next, column, head_dim, sums});
-  for (; column < head_dim; column += kLanes)
-    in_row_tiles<kRowTile<T>>(rows, AddValues<T, S, 1>{weights, tile, next, column, head_dim, sums});
+  for (; column + kWide * kLanes <= value_dim; column += kWide * kLanes)
+    in_row_tiles<kRowTile<T>>(rows, AddValues<T, S, kWide>{weights, tile, next, column, value_dim, sums});
+  for (; column < value_dim; column += kLanes)
+    in_row_tiles<kRowTile<T>>(rows, AddValues<T, S, 1>{weights, tile, next, column, value_dim, sums});
 }
 
 // One row and one tile: scores -> weights exp(score - largest), rounded to T and times the values' scales; adds to the
 // row's sum of weights and rescales its sums if the largest score has grown. The row reads tokens [low, high) of the
 // tile.
 template <typename T, typename S>
-static void soften(float* scores, const Tile& tile, uint32_t* weights, Sums sums, int64_t row, int64_t head_dim,
+static void soften(float* scores, const Tile& tile, uint32_t* weights, Sums sums, int64_t row, int64_t value_dim,
                    float scale, float softcap, int64_t low, int64_t high) {
   Floats s[kTileVectors];
   Ints lane;
@@ -243,8 +244,8 @@ static void soften(float* scores, const Tile& tile, uint32_t* weights, Sums sums
     const float shrink = exp(splat(sums.largest[row] - largest))[0];
     sums.largest[row] = largest;
     sums.weight[row] *= shrink;
-    float* values = sums.values + row * head_dim;
-    for (int64_t d = 0; d < head_dim; d++) values[d] *= shrink;
+    float* values = sums.values + row * value_dim;
+    for (int64_t d = 0; d < value_dim; d++) values[d] *= shrink;
   }
   sums.weight[row] += sum(weight);
 }
@@ -266,9 +267,11 @@ template <typename T, typename S>
 static void attend_part(const AttentionArgs<T>& a, const Item& item, int64_t first_token, int64_t end_token, Sums sums,
                         Scratch<T>& scratch, const Item* following) {
   const AttentionLayer& layer = a.layer;
-  const int64_t D = layer.head_dim, heads = layer.num_heads / layer.num_kv_heads, rows = heads * item.num_queries;
+  const int64_t D = layer.head_dim, V = layer.value_dim;
+  const int64_t heads = layer.num_heads / layer.num_kv_heads, rows = heads * item.num_queries;
   const int64_t low = lowest_token(layer, item), high = std::min(item.first_query + item.num_queries, end_token);
-  const bool has_vectors = layer.page_tokens % kLanes == 0, is_direct = has_vectors && !kHasScales<S>;
+  const bool has_vectors = layer.page_tokens % kLanes == 0;
+  const bool is_direct = has_vectors && !kHasScales<S> && layer.stores_values;
   int64_t first = std::max(first_token, low / kTile * kTile);
   if (first >= high) return;
   const auto find = [&](int64_t token) { return find_tile<T, S>(a, item, token, low, high, scratch.tile); };
@@ -290,10 +293,10 @@ static void attend_part(const AttentionArgs<T>& a, const Item& item, int64_t fir
       const int64_t row_low = std::max(low, first_visible(layer, position));
       soften<T, S>(scratch.scores.data() + row * kTile, tile,
                    scratch.weights.data() + row * kTile / kGroup<T> * kInputWords<T>, sums,
-                   row, D, float(layer.scale), float(layer.softcap), row_low - first,
+                   row, V, float(layer.scale), float(layer.softcap), row_low - first,
                    std::min(high, position + 1) - first);
     }
-    add_values<T, S>(rows, scratch.weights.data(), tile, next, D, sums.values);
+    add_values<T, S>(rows, scratch.weights.data(), tile, next, V, sums.values);
     if (!is_last) tile = is_direct ? next : find(first + kTile);
   }
 }
@@ -302,24 +305,25 @@ static void attend_part(const AttentionArgs<T>& a, const Item& item, int64_t fir
 template <typename T>
 static void write_output(const AttentionArgs<T>& a, const Item& item, Sums sums) {
   const AttentionLayer& layer = a.layer;
-  const int64_t D = layer.head_dim, heads = layer.num_heads / layer.num_kv_heads;
+  const int64_t V = layer.value_dim, heads = layer.num_heads / layer.num_kv_heads;
   for (int64_t q = 0; q < item.num_queries; q++)
     for (int64_t h = 0; h < heads; h++) {
       const int64_t row = q * heads + h;
-      T* to = a.output + ((item.first_row + q) * layer.num_heads + item.kv_head * heads + h) * D;
+      T* to = a.output + ((item.first_row + q) * layer.num_heads + item.kv_head * heads + h) * V;
       float inverse = 1.0f / sums.weight[row];
       if (layer.sinks != nullptr) {
         const float sink = layer.sinks[item.kv_head * heads + h], largest = std::max(sums.largest[row], sink);
         const float shrink = exp(splat(sums.largest[row] - largest))[0];
         inverse = shrink / (sums.weight[row] * shrink + exp(splat(sink - largest))[0]);
       }
-      const float* from = sums.values + row * D;
-      for (int64_t d = 0; d < D; d += kLanes) store(to + d, load(from + d) * inverse);
+      const float* from = sums.values + row * V;
+      for (int64_t d = 0; d < V; d += kLanes) store(to + d, load(from + d) * inverse);
     }
 }
 
 AttentionPlan plan_attention(const AttentionLayer& layer, const StepSequences& sequences) {
   AttentionPlan plan;
+  const int64_t query_tokens = std::clamp<int64_t>(kQueryRows * layer.num_kv_heads / layer.num_heads, 1, kQueryTokens);
   int64_t first_row = 0;
   for (int64_t b = 0; b < sequences.count; b++) {
     const int64_t start = sequences.starts[b], length = sequences.lengths[b], end = start + length;
@@ -339,8 +343,8 @@ AttentionPlan plan_attention(const AttentionLayer& layer, const StepSequences& s
         }
         continue;
       }
-      for (int64_t q = 0; q < length; q += kQueryTokens) {
-        const int64_t count = std::min<int64_t>(kQueryTokens, length - q);
+      for (int64_t q = 0; q < length; q += query_tokens) {
+        const int64_t count = std::min<int64_t>(query_tokens, length - q);
         plan.items.push_back({b, k, first_row + q, start + q, count, 0, start + q + count, -1, length == 1});
       }
     }
@@ -356,7 +360,7 @@ AttentionPlan plan_attention(const AttentionLayer& layer, const StepSequences& s
 }
 
 static int64_t partial_size(const AttentionLayer& layer) {
-  return layer.num_heads / layer.num_kv_heads * kDecodeTokens * (layer.head_dim + 2);
+  return layer.num_heads / layer.num_kv_heads * kDecodeTokens * (layer.value_dim + 2);
 }
 
 int64_t attention_partials(const AttentionLayer& layer, const AttentionPlan& plan) {
@@ -366,8 +370,9 @@ int64_t attention_partials(const AttentionLayer& layer, const AttentionPlan& pla
 template <typename T, typename S>
 static void attend_item(const AttentionArgs<T>& a, const Item& item, Scratch<T>& scratch, const Item* following) {
   const AttentionLayer& layer = a.layer;
-  const int64_t D = layer.head_dim, heads = layer.num_heads / layer.num_kv_heads, rows = heads * item.num_queries;
-  const int64_t row_size = (layer.num_heads + 2 * layer.num_kv_heads) * D;
+  const int64_t D = layer.head_dim, V = layer.value_dim;
+  const int64_t heads = layer.num_heads / layer.num_kv_heads, rows = heads * item.num_queries;
+  const int64_t row_size = row_elements(layer);
   for (int64_t q = 0; q < item.num_queries; q++)
     for (int64_t h = 0; h < heads; h++) {
       const T* from = a.qkv + (item.first_row + q) * row_size + (item.kv_head * heads + h) * D;
@@ -379,17 +384,17 @@ static void attend_item(const AttentionArgs<T>& a, const Item& item, Scratch<T>&
     }
   if (item.partial >= 0) {
     const Sums sums = sums_in(a.partials + item.partial * partial_size(layer), rows);
-    clear(sums, rows, D);
+    clear(sums, rows, V);
     attend_part<T, S>(a, item, item.first_token, item.end_token, sums, scratch, following);
     return;
   }
   const Sums total = sums_in(scratch.total.data(), rows), part = sums_in(scratch.part.data(), rows);
-  clear(total, rows, D);
+  clear(total, rows, V);
   for (int64_t token = lowest_token(layer, item) / kSplit * kSplit; token < item.end_token; token += kSplit) {
-    clear(part, rows, D);
+    clear(part, rows, V);
     const bool is_last = token + kSplit >= item.end_token;
     attend_part<T, S>(a, item, token, token + kSplit, part, scratch, is_last ? following : nullptr);
-    merge(total, part, rows, D);
+    merge(total, part, rows, V);
   }
   write_output(a, item, total);
 }
@@ -398,28 +403,30 @@ template <typename T, typename S>
 void attend(const AttentionArgs<T>& a, Team& team) {
   const AttentionLayer& layer = a.layer;
   const AttentionPlan& plan = a.plan;
-  const int64_t D = layer.head_dim, heads = layer.num_heads / layer.num_kv_heads;
-  team.each(plan.runs.size() * layer.num_kv_heads, [&](int64_t i, int64_t) {
+  const int64_t V = layer.value_dim, heads = layer.num_heads / layer.num_kv_heads;
+  const int64_t num_runs = layer.stores ? plan.runs.size() * layer.num_kv_heads : 0;
+  team.each(num_runs, [&](int64_t i, int64_t) {
     store_run<T, S>(a, plan.runs[i / layer.num_kv_heads], i % layer.num_kv_heads);
   });
-  Scratch<T> scratch(heads * plan.most_queries, D);
+  Scratch<T> scratch(heads * plan.most_queries, layer.head_dim, V);
   team.each(plan.items.size(), [&](int64_t i, int64_t next) {
     const Item& item = plan.items[i];
     const Item* following = next < 0 ? nullptr : &plan.items[next];
-    if (following != nullptr && following->stores_token)
+    if (layer.stores && following != nullptr && following->stores_token)
       fetch_place<T, S>(a, following->sequence, following->first_query, following->kv_head);
-    if (item.stores_token) store_run<T, S>(a, {item.sequence, item.first_row, item.first_query, 1}, item.kv_head);
+    if (layer.stores && item.stores_token)
+      store_run<T, S>(a, {item.sequence, item.first_row, item.first_query, 1}, item.kv_head);
     attend_item<T, S>(a, item, scratch, following);
   });
   team.each(plan.merges.size(), [&](int64_t i, int64_t) {
     const Item& item = plan.merges[i];
     const int64_t rows = heads * item.num_queries;
-    std::vector<float> memory(rows * (D + 2));
+    std::vector<float> memory(rows * (V + 2));
     const Sums total = sums_in(memory.data(), rows);
-    clear(total, rows, D);
+    clear(total, rows, V);
     const int64_t count = (item.end_token - item.first_token + kSplit - 1) / kSplit;
     for (int64_t p = 0; p < count; p++)
-      merge(total, sums_in(a.partials + (item.partial + p) * partial_size(layer), rows), rows, D);
+      merge(total, sums_in(a.partials + (item.partial + p) * partial_size(layer), rows), rows, V);
     write_output(a, item, total);
   });
 }

@@ -17,16 +17,27 @@ namespace agon {
 struct AttentionLayer {
   int64_t type;       // layer type: index of its page table among those of the step
   int64_t rotation;   // index among the step's rotations; -1: none
-  int64_t num_heads, num_kv_heads, head_dim, page_tokens;
+  int64_t num_heads, num_kv_heads, head_dim;
+  int64_t value_dim;      // V: channels of a value, head_dim unless values are a part of the keys
+  int64_t stores_values;  // 0: values are the last V channels of the keys, which alone are stored
+  int64_t page_tokens;
   void* pages;         // the layer's part of small page 0
   int64_t page_stride;  // elements of the type in pages
   int64_t has_int8_pages;  // 0: pages hold the type that is computed with
+  int64_t stores;          // 0: a layer that reads another layer's keys and values; its rows are query heads alone
   int64_t window;       // tokens that a query reads, its own included; 0: all
   int64_t chunk;        // a query reads its own chunk of that many tokens, up to itself; 0: all
+  int64_t normalizes_values;           // value heads have a norm without weights
   const float *query_norm, *key_norm;  // [D]; null: no norm
   const float* sinks;                  // [H]: a score without a value that takes part in the softmax; null: none
   double norm_eps, scale, softcap;     // softcap 0: none
 };
+
+// Elements of a row of a layer's input.
+inline int64_t row_elements(const AttentionLayer& layer) {
+  const int64_t parts = layer.stores ? (layer.stores_values ? 2 : 1) : 0;
+  return (layer.num_heads + parts * layer.num_kv_heads) * layer.head_dim;
+}
 
 // Page table of one layer type: page ids of every sequence of the step, in the order of their tokens.
 struct PageTable {
@@ -79,8 +90,8 @@ template <typename T>
 struct AttentionArgs {
   const AttentionLayer& layer;
   const AttentionPlan& plan;
-  const T* qkv;  // [T, H + 2 K, D]: a row's query, key and value heads, before norm and rotation
-  T* output;     // [T, H * D]
+  const T* qkv;  // [T, H + 2 K, D]: a row's query, key and value heads, before norm and rotation; or [T, H, D]
+  T* output;     // [T, H * V]
   PageTable table;
   StepRotation rotation;
   float* partials;  // [attention_partials()]

@@ -91,6 +91,11 @@ class CppOperators:
         own_bias = None if bias is None else bias.to(self.dtype).clone()
         return (self._int8_linear if self.has_int8_weights else self._plain_linear)(weight, own_bias)
 
+    def linear_by_head(self, weights: torch.Tensor) -> LinearFunction:
+        """A product for each head: a row depends on no other, which torch's batched products do not promise."""
+        products = [self.linear(weight, None) for weight in weights]
+        return lambda x: torch.stack([multiply(x[:, head]) for head, multiply in enumerate(products)], dim=1)
+
     def head(self, weight: Matrix, bias: torch.Tensor | None) -> LinearFunction:
         """As linear; 8 bits where other weights are rounded to 4, because its errors are those of the logits."""
         if isinstance(weight, torch.Tensor) and self._has_int4_weights:

@@ -11,6 +11,8 @@ from enum import IntEnum
 
 import torch
 
+from engine.kernels.operators import HeadNormWeights
+
 _I, _P, _F = ctypes.c_int64, ctypes.c_void_p, ctypes.c_double
 
 
@@ -23,12 +25,16 @@ class AttentionLayer(ctypes.Structure):
         ("num_heads", _I),
         ("num_kv_heads", _I),
         ("head_dim", _I),
+        ("value_dim", _I),
+        ("stores_values", _I),
         ("page_tokens", _I),
         ("pages", _P),
         ("page_stride", _I),
         ("has_int8_pages", _I),
+        ("stores", _I),
         ("window", _I),
         ("chunk", _I),
+        ("normalizes_values", _I),
         ("query_norm", _P),
         ("key_norm", _P),
         ("sinks", _P),
@@ -144,9 +150,7 @@ class AttentionCall:
     step: int  #: index of its step
     layer_id: int
     rotation: int | None  #: index among the run's rotations
-    query_norm: torch.Tensor | None  #: [D] float32
-    key_norm: torch.Tensor | None
-    norm_eps: float
+    norms: HeadNormWeights | None
 
 
 @dataclass
@@ -181,13 +185,11 @@ class StepList:
         self,
         layer_id: int,
         rotation: int | None,
-        norms: tuple[torch.Tensor, torch.Tensor, float] | None,
+        norms: HeadNormWeights | None,
         **buffers: int,
     ) -> None:
-        """Append an attention step, still without pages. norms: weights of query and key norms, and epsilon. buffers:
-        its input and output."""
-        query, key, eps = norms or (None, None, 0.0)
-        self.attention_calls.append(AttentionCall(len(self.steps), layer_id, rotation, query, key, eps))
+        """Append an attention step, still without pages. buffers: its input and output."""
+        self.attention_calls.append(AttentionCall(len(self.steps), layer_id, rotation, norms))
         self.add(Kind.ATTENTION, **buffers)
 
     def buffers(self, stream: torch.Tensor, update: torch.Tensor) -> "Buffers":

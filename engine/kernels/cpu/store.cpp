@@ -7,6 +7,17 @@
 
 namespace agon {
 
+// Divides head [D] by its root mean square, and multiplies it by weights [D] unless they are null.
+static void normalize(float* head, int64_t head_dim, float eps, const float* weights) {
+  Floats squares = splat(0.0f);
+  for (int64_t d = 0; d < head_dim; d += kLanes) squares += load(head + d) * load(head + d);
+  const float scale = 1.0f / std::sqrt(sum(squares) / float(head_dim) + eps);
+  for (int64_t d = 0; d < head_dim; d += kLanes) {
+    const Floats x = load(head + d) * scale;
+    store(head + d, weights == nullptr ? x : x * load(weights + d));
+  }
+}
+
 template <typename T, typename To>
 void norm_and_rotate(const AttentionLayer& layer, const StepRotation& rotation, int64_t row, const T* from,
                      const float* norm, To* to) {
@@ -17,12 +28,7 @@ void norm_and_rotate(const AttentionLayer& layer, const StepRotation& rotation, 
   }
   float head[kMaxHeadDim];
   for (int64_t d = 0; d < D; d += kLanes) store(head + d, load(from + d));
-  if (norm != nullptr) {
-    Floats squares = splat(0.0f);
-    for (int64_t d = 0; d < D; d += kLanes) squares += load(head + d) * load(head + d);
-    const float scale = 1.0f / std::sqrt(sum(squares) / float(D) + float(layer.norm_eps));
-    for (int64_t d = 0; d < D; d += kLanes) store(head + d, load(head + d) * scale * load(norm + d));
-  }
+  if (norm != nullptr) normalize(head, D, float(layer.norm_eps), norm);
   if (rotation.cosines != nullptr) {
     const int64_t half = rotation.size / 2;
     const float *cosines = rotation.cosines + row * half, *sines = rotation.sines + row * half;
@@ -39,6 +45,15 @@ void norm_and_rotate(const AttentionLayer& layer, const StepRotation& rotation, 
     }
   }
   for (int64_t d = 0; d < D; d += kLanes) store(to + d, load(head + d));
+}
+
+// A value head `from` [D], normalised if the layer does that -> to [D].
+template <typename T, typename To>
+static void norm_value(const AttentionLayer& layer, const T* from, To* to) {
+  float head[kMaxHeadDim];
+  for (int64_t d = 0; d < layer.head_dim; d += kLanes) store(head + d, load(from + d));
+  if (layer.normalizes_values) normalize(head, layer.head_dim, float(layer.norm_eps), nullptr);
+  for (int64_t d = 0; d < layer.head_dim; d += kLanes) store(to + d, load(head + d));
 }
 
 // Quantises from [D] to int8 and returns the scale; the largest magnitude becomes 127 or -127. The same operations in
@@ -103,11 +118,12 @@ template <typename T, typename S>
 void store_run(const AttentionArgs<T>& a, const PageRun& run, int64_t kv_head) {
   constexpr int64_t kMost = 16;  // tokens whose keys are rotated before they are written
   const AttentionLayer& layer = a.layer;
-  const int64_t D = layer.head_dim, row_size = (layer.num_heads + 2 * layer.num_kv_heads) * D;
+  const int64_t D = layer.head_dim, row_size = row_elements(layer);
   const int64_t begin = run.first_token % layer.page_tokens;
   const auto part = part_of_head<T, S>(a, run.sequence, run.first_token, kv_head);
   // Values behind the context are multiplied by a weight of zero. What an earlier sequence left there could be NaN, and
   // 0 * NaN is NaN: so a page is cleared when its first token is stored.
+  // (Where values are channels of the keys, part.values are the keys.)
   if (begin == 0) {
     std::memset(part.values, 0, layer.page_tokens * D * sizeof(S));
     if constexpr (kHasScales<S>) std::memset(part.value_scales, 0, layer.page_tokens * sizeof(float));
@@ -123,14 +139,21 @@ void store_run(const AttentionArgs<T>& a, const PageRun& run, int64_t kv_head) {
       for (int64_t t = 0; t < count; t++) {
         norm_and_rotate(layer, a.rotation, run.first_row + first + t, key + t * row_size, layer.key_norm, head);
         part.key_scales[offset + t] = to_bytes(head, D, turned + t * D);
-        for (int64_t d = 0; d < D; d += kLanes) store(head + d, load(value + t * row_size + d));
+        if (!layer.stores_values) continue;
+        norm_value(layer, value + t * row_size, head);
         part.value_scales[offset + t] = to_bytes(head, D, values + t * D);
       }
-      store_values<T, S>(D, values, D, count, offset, part.values);
+      if (layer.stores_values) store_values<T, S>(D, values, D, count, offset, part.values);
     } else {
       for (int64_t t = 0; t < count; t++)
         norm_and_rotate(layer, a.rotation, run.first_row + first + t, key + t * row_size, layer.key_norm, turned + t * D);
-      store_values<T, S>(D, value, row_size, count, offset, part.values);
+      if (layer.stores_values && layer.normalizes_values) {
+        alignas(64) S values[kMost * kMaxHeadDim];
+        for (int64_t t = 0; t < count; t++) norm_value(layer, value + t * row_size, values + t * D);
+        store_values<T, S>(D, values, D, count, offset, part.values);
+      } else if (layer.stores_values) {
+        store_values<T, S>(D, value, row_size, count, offset, part.values);
+      }
     }
     store_keys<T, S>(layer, turned, count, offset, part.keys);
   }
@@ -143,7 +166,7 @@ void fetch_place(const AttentionArgs<T>& a, int64_t sequence, int64_t token, int
   const int64_t D = layer.head_dim, offset = token % layer.page_tokens;
   const auto part = part_of_head<T, S>(a, sequence, token, kv_head);
   for (int64_t d = 0; d < D; d += G) __builtin_prefetch(part.keys + d * layer.page_tokens + offset * G, 1, 2);
-  for (int64_t d = 0; d < D * G; d += 64 / int64_t(sizeof(S)))
+  for (int64_t d = 0; layer.stores_values && d < D * G; d += 64 / int64_t(sizeof(S)))
     __builtin_prefetch(part.values + offset / G * D * G + d, 1, 2);
   if constexpr (kHasScales<S>) {
     __builtin_prefetch(part.key_scales + offset, 1, 2);

@@ -1,4 +1,4 @@
-// A token's heads on their way to attention: RMS norm of queries and keys (Qwen3, Gemma 3), rotary position embedding
+// A token's heads on their way to attention: RMS norm of queries, keys (Qwen3, Gemma 3) and values (Gemma 4), rotary position embedding
 // (Su et al. 2021, half-split form), and storing keys and values into their pages in the layout of layout.h. Called by
 // attend() (attention.cpp).
 #pragma once
@@ -9,7 +9,7 @@
 
 namespace agon {
 
-constexpr int64_t kMaxHeadDim = 512;  // channels: size of buffers on the stack
+constexpr int64_t kMaxHeadDim = 576;  // channels: size of buffers on the stack
 
 // Head `from` [D] of a row of the step, normalised (norm [D]; null: no norm) and rotated -> to [D], rounded to To.
 template <typename T, typename To>

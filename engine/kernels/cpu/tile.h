@@ -31,7 +31,8 @@ struct Tile {
   const float* value_scales[kTileVectors];
 };
 
-// A buffer for a tile that cannot be read in place; part of Scratch (attention.cpp).
+// A buffer for a tile that cannot be read in place, or for its values where pages hold keys alone; part of Scratch
+// (attention.cpp).
 template <typename T>
 struct TileMemory {
   std::vector<T> keys, values;
@@ -60,6 +61,7 @@ class HeadPages {
   bool has_vectors() const { return layer_.page_tokens % kLanes == 0; }
   int64_t page_tokens() const { return layer_.page_tokens; }
   int64_t head_dim() const { return layer_.head_dim; }
+  const AttentionLayer& layer() const { return layer_; }
 
  private:
   const AttentionLayer& layer_;
@@ -77,9 +79,30 @@ static Tile tile_in_place(const HeadPages<T, T>& pages, int64_t first) {
     const int64_t token = first + v * kLanes, offset = token % pages.page_tokens();
     const auto head = pages.part(token - offset);
     tile.keys[v] = reinterpret_cast<const uint32_t*>(head.keys + offset * G);
-    tile.values[v] = reinterpret_cast<const uint32_t*>(head.values + offset * pages.head_dim());
+    const int64_t value_offset = pages.layer().stores_values ? offset * pages.head_dim() : 0;
+    tile.values[v] = reinterpret_cast<const uint32_t*>(head.values + value_offset);
   }
   return tile;
+}
+
+// Copies a tile's values, the last channels of its keys, into the buffer, in the order of values.
+template <typename T>
+static void take_values_of_keys(const AttentionLayer& layer, Tile& tile, TileMemory<T>& memory) {
+  constexpr int64_t G = kGroup<T>;
+  const int64_t V = layer.value_dim, first = (layer.head_dim - V) / G;
+  for (int v = 0; v < kTileVectors; v++) {
+    const uint32_t* keys = tile.keys[v] + first * tile.key_stride;
+    T* values = memory.values.data() + v * kLanes * V;
+    for (int64_t g = 0; g < V / G; g++, keys += tile.key_stride) {
+      const T* from = reinterpret_cast<const T*>(keys);
+      T* to = values + g * G * G;
+      for (int64_t t = 0; t < kLanes; t += G, from += G * G, to += V * G)
+        for (int64_t c = 0; c < G; c++)
+          for (int64_t i = 0; i < G; i++) to[c * G + i] = from[i * G + c];
+    }
+    tile.values[v] = reinterpret_cast<const uint32_t*>(values);
+    tile.value_scales[v] = tile.key_scales[v];
+  }
 }
 
 // The tile in the buffer.
@@ -101,12 +124,13 @@ template <typename T, typename S>
 static Tile tile_by_elements(const HeadPages<T, S>& pages, int64_t first, TileMemory<T>& memory) {
   constexpr int64_t G = kGroup<T>;
   const int64_t page_tokens = pages.page_tokens(), D = pages.head_dim();
+  const bool has_values = pages.layer().stores_values;
   for (int64_t t = 0; t < kTile; t++) {
     const int64_t offset = (first + t) % page_tokens;
     const auto head = pages.part(first + t - offset);
     for (int64_t d = 0; d < D; d++) {
       copy_one(&memory.keys[(d / G * kTile + t) * G + d % G], head.keys[(d / G * page_tokens + offset) * G + d % G]);
-      copy_one(&memory.values[(t / G * D + d) * G + t % G], head.values[(offset / G * D + d) * G + offset % G]);
+      if (has_values) copy_one(&memory.values[(t / G * D + d) * G + t % G], head.values[(offset / G * D + d) * G + offset % G]);
     }
     if constexpr (kHasScales<S>) {
       memory.key_scales[t] = head.key_scales[offset];
@@ -122,13 +146,14 @@ static Tile tile_of_bytes(const HeadPages<T, int8_t>& pages, int64_t first, Tile
   constexpr int64_t G = kGroup<T>;
   const int64_t page_tokens = pages.page_tokens(), D = pages.head_dim();
   Tile tile = tile_in(memory, D);
+  const bool has_values = pages.layer().stores_values;
   for (int v = 0; v < kTileVectors; v++) {
     const int64_t token = first + v * kLanes, offset = token % page_tokens;
     const auto head = pages.part(token - offset);
     const int8_t *keys = head.keys + offset * G, *values = head.values + offset * D;
     T *to = memory.keys.data() + v * kLanes * G, *to_values = memory.values.data() + v * kLanes * D;
     for (int64_t g = 0; g < D / G; g++, keys += page_tokens * G, to += kTile * G) widen(to, keys);
-    for (int64_t i = 0; i < kLanes * D; i += kLanes * G) widen(to_values + i, values + i);
+    for (int64_t i = 0; has_values && i < kLanes * D; i += kLanes * G) widen(to_values + i, values + i);
     tile.key_scales[v] = head.key_scales + offset;
     tile.value_scales[v] = head.value_scales + offset;
   }
@@ -157,12 +182,21 @@ static void fetch_bytes(const HeadPages<T, int8_t>& pages, int64_t first) {
 // The tile of an item's context from token `first` on, a multiple of kTile, by the fastest of the three ways. Tokens
 // outside [low, high) are not read. `memory` may be overwritten.
 template <typename T, typename S>
-static Tile find_tile(const AttentionArgs<T>& a, const AttentionItem& item, int64_t first, int64_t low, int64_t high,
+static Tile find_stored_tile(const AttentionArgs<T>& a, const AttentionItem& item, int64_t first, int64_t low, int64_t high,
                       TileMemory<T>& memory) {
   const HeadPages<T, S> pages(a, item, low, high);
   if (!pages.has_vectors()) return tile_by_elements(pages, first, memory);
   if constexpr (kHasScales<S>) return tile_of_bytes(pages, first, memory);
   else return tile_in_place(pages, first);
+}
+
+// The same; values that are not stored are taken from the keys.
+template <typename T, typename S>
+static Tile find_tile(const AttentionArgs<T>& a, const AttentionItem& item, int64_t first, int64_t low, int64_t high,
+                      TileMemory<T>& memory) {
+  Tile tile = find_stored_tile<T, S>(a, item, first, low, high, memory);
+  if (!a.layer.stores_values) take_values_of_keys(a.layer, tile, memory);
+  return tile;
 }
 
 }  // namespace agon

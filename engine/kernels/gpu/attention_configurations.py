@@ -174,6 +174,8 @@ def shipped() -> list[Compilation]:
         Attention("Gemma-2-9B", "decode", 256, 2, has_parts=True, has_window=True, has_softcap=True),
         Attention("Gemma-2-9B", "mixed", 256, 2, 512, has_window=True, has_softcap=True),
         Attention("Mistral-7B-v0.1", "mixed", 128, 4, 512, has_window=True),
+        Attention("Gemma-4-31B", "decode", 512, 8, has_parts=True),
+        Attention("Gemma-4-31B", "mixed", 512, 8, 512),
     ]
     # Variants of these in a mask or a shape are checked on one architecture.
     elsewhere = [
@@ -193,6 +195,9 @@ def shipped() -> list[Compilation]:
         Attention("Llama-3.2-1B", "mixed", 64, 4, 512, dtype="fp32", page_dtype="fp32"),
         Attention("Phi-3-mini", "decode", 96, 1, has_parts=True),
         Attention("MPT-7B", "mixed", 128, 1, 512, has_alibi=True),
+        Attention("Gemma-4-31B", "decode", 512, 8, page_dtype="i8", has_parts=True),
+        Attention("Gemma-4-31B", "mixed", 512, 8, 512, page_dtype="i8"),
+        Attention("Gemma-4-31B", "mixed", 512, 8, 16, has_parts=True),
         Attention("gpt-oss-20b", "decode", 64, 8, has_parts=True, has_window=True, has_sinks=True),
         Attention("Llama-4-Scout", "decode", 128, 5, has_parts=True, has_window=True, is_chunked=True),
         Attention("Llama-4-Scout", "mixed", 128, 5, 512, has_window=True, is_chunked=True),

@@ -74,7 +74,13 @@ def formula_tiles(
     """Tiles by formula; arguments as in tiles_for."""
     block_d = max(triton.next_power_of_2(head_dim), 16)
     rows = triton.next_power_of_2(max_queries * group_size)
-    block_m = max(min(rows, 64 if block_d > 128 else 128), triton.next_power_of_2(group_size), 16)
+    most_rows = 32 if block_d > 256 else 64 if block_d > 128 else 128
+    block_m = max(min(rows, most_rows), triton.next_power_of_2(group_size), 16)
+    if block_d > 256 and dtype != torch.float32:
+        # A tile of 64 rows would spill registers; two tiles of 32 tokens, or three of 16, fit everywhere.
+        if block_m == 16:
+            return AttentionTiles(block_m, 16, _PART_TOKENS, 4, 3)
+        return AttentionTiles(block_m, 32, _PART_TOKENS, 8, 2)
     if dtype == torch.float32:
         # float32 products use no tensor cores: a thread's registers hold its part of all three matrices.
         block_m = max(16, triton.next_power_of_2(group_size))

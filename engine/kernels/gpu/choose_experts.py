@@ -37,6 +37,7 @@ def _in_best_groups(ranks, NUM_CHOSEN: tl.constexpr, NUM_SUMMED: tl.constexpr):
 def _choose(
     scores_ptr,
     correction_ptr,
+    expert_scales_ptr,
     chosen_ptr,
     weights_ptr,
     scores_stride,
@@ -104,6 +105,8 @@ def _choose(
     if SUMS_TO_ONE:
         weights /= tl.sum(weights, 0) + 1e-20  # sigmoids of very low scores are all zero
     is_choice = choices < NUM_CHOSEN
+    if expert_scales_ptr is not None:
+        weights *= tl.load(expert_scales_ptr + chosen)
     tl.store(chosen_ptr + row * NUM_CHOSEN + choices, chosen, mask=is_choice)
     tl.store(weights_ptr + row * NUM_CHOSEN + choices, weights * scale, mask=is_choice)
 
@@ -143,7 +146,8 @@ def choose_experts(scores: torch.Tensor, routing: Routing) -> tuple[torch.Tensor
     assert 0 < routing.num_chosen <= groups.num_chosen * group_size
     assert 0 < groups.num_chosen <= groups.count
     assert groups.num_summed in (1, 2)
-    assert routing.correction is None or routing.correction.dtype == torch.float32
+    for factors in (routing.correction, routing.expert_scales):
+        assert factors is None or factors.dtype == torch.float32
     chosen = torch.empty((num_tokens, routing.num_chosen), dtype=torch.int32, device=scores.device)
     weights = torch.empty_like(chosen, dtype=torch.float32)
     if num_tokens:
@@ -151,6 +155,7 @@ def choose_experts(scores: torch.Tensor, routing: Routing) -> tuple[torch.Tensor
         _choose[(num_tokens,)](
             scores,
             routing.correction,
+            routing.expert_scales,
             chosen,
             weights,
             scores_stride,
@@ -198,6 +203,7 @@ def shipped() -> list[Compilation]:
     pointers = {"scores_ptr": "*bf16", "chosen_ptr": "*i32", "weights_ptr": "*fp32"}
     plain: dict[str, object] = {
         "correction_ptr": None,
+        "expert_scales_ptr": None,
         "NEARNESS": None,
         "IS_SIGMOID": False,
         "NUM_GROUPS": 1,
@@ -206,6 +212,7 @@ def shipped() -> list[Compilation]:
         "BLOCK_G": 1,
     }
     grouped: dict[str, object] = {
+        "expert_scales_ptr": None,
         "NEARNESS": None,
         "IS_SIGMOID": True,
         "NUM_GROUPS": 8,

@@ -16,7 +16,7 @@ import triton.language as tl
 
 from engine.kernels.gpu.choose_experts import order_by_expert
 from engine.kernels.gpu.compilation import Compilation, Expectation
-from engine.kernels.operators import PLAIN_EXPERTS, ClampedGate, ExpertOptions
+from engine.kernels.operators import PLAIN_EXPERTS, ClampedGate, ExpertOptions, TanhGelu
 
 #: Tiles of rows beside each other in the grid: those of one expert read the same weights at about the same time.
 _TILES_TOGETHER = 8
@@ -63,6 +63,7 @@ def _multiply(
     IS_GATED: tl.constexpr,
     ALPHA: tl.constexpr,
     LIMIT: tl.constexpr,
+    IS_GELU: tl.constexpr,
     PRECISION: tl.constexpr,
     BLOCK_E: tl.constexpr,
     BLOCK_M: tl.constexpr,
@@ -74,7 +75,7 @@ def _multiply(
     IS_GATED: x [T, inputs] and weight [E, 2 outputs, inputs], gates first -> silu(gate) * up [T * C, outputs] in the
     order by expert. Else x [T * C, inputs] in that order and weight [E, outputs, inputs] -> [T * C, outputs] in the
     order of the choices. bias [E, outputs of the product] or None. LIMIT: of a clamped gate, with its ALPHA; None: the
-    gate is silu.
+    gate is silu, or gelu in its tanh form if IS_GELU.
     """
     tile = tl.program_id(2) * tl.num_programs(0) + tl.program_id(0)
     expert, first_row, end_row = _tile_rows(starts_ptr, tile, num_choices, NUM_EXPERTS, BLOCK_E, BLOCK_M)
@@ -109,7 +110,11 @@ def _multiply(
         if IS_GATED:
             ups += tl.load(bias_ptrs + NUM_OUTPUTS)[None, :]
     if IS_GATED:
-        if LIMIT is None:
+        if IS_GELU:
+            # (1 + tanh(x)) / 2 is sigmoid(2 x).
+            inner = 0.7978845608028654 * (product + 0.044715 * product * product * product)
+            product = product * tl.sigmoid(2.0 * inner) * ups
+        elif LIMIT is None:
             product = product * tl.sigmoid(product) * ups
         else:
             product = tl.minimum(product, LIMIT, propagate_nan=tl.PropagateNan.ALL)
@@ -243,11 +248,11 @@ def _constants(
     num_inputs: int,
     num_outputs: int,
     dtype: torch.dtype,
-    gate: ClampedGate | None,
+    gate: ClampedGate | TanhGelu | None,
     *,
     is_gated: bool,
 ) -> dict[str, object]:
-    clamped = gate if is_gated else None
+    clamped = gate if is_gated and isinstance(gate, ClampedGate) else None
     return {
         "NUM_EXPERTS": num_experts,
         "NUM_CHOSEN": num_chosen,
@@ -256,6 +261,7 @@ def _constants(
         "IS_GATED": is_gated,
         "ALPHA": None if clamped is None else clamped.alpha,
         "LIMIT": None if clamped is None else clamped.limit,
+        "IS_GELU": is_gated and isinstance(gate, TanhGelu),
         "PRECISION": "ieee" if dtype == torch.float32 else "tf32",
         "BLOCK_E": triton.next_power_of_2(num_experts),
         "BLOCK_M": tiles.block_m,
@@ -266,16 +272,17 @@ def _constants(
 
 _SHAPES = {
     # experts, chosen, hidden, intermediate size; tokens of a decode, of many decodes or a short prompt, of a long one;
-    # another gate than silu, which comes with biases
+    # another gate than silu; the clamped one comes with biases
     "Mixtral-8x7B": (8, 2, 4096, 14336, (1, 64, 2048), None),
     "Qwen3-30B-A3B": (128, 8, 2048, 768, (1, 256, 8192), None),
+    "Gemma-4-26B-A4B": (128, 8, 2816, 704, (1, 256, 8192), TanhGelu()),
     "gpt-oss-20b": (32, 4, 2880, 2880, (1, 256, 4096), ClampedGate(alpha=1.702, limit=7.0)),
 }
 
 
 def shipped() -> list[Compilation]:
-    """Configurations for Mixtral-8x7B, Qwen3-30B-A3B and gpt-oss-20b: both products in each size of tiles, and the
-    sum."""
+    """Configurations for Mixtral-8x7B, Qwen3-30B-A3B, Gemma-4-26B-A4B and gpt-oss-20b: both products in each size of
+    tiles, and the sum."""
     compilations = []
     for model, (num_experts, num_chosen, hidden, size, steps, gate) in _SHAPES.items():
         for is_gated, num_tokens, dtype in (
@@ -288,11 +295,12 @@ def shipped() -> list[Compilation]:
             pointers = dict.fromkeys(("x_ptr", "weight_ptr", "output_ptr"), f"*{element}")
             pointers |= dict.fromkeys(("order_ptr", "starts_ptr"), "*i32")
             constants = _constants(tiles, num_experts, num_chosen, inputs, outputs, dtype, gate, is_gated=is_gated)
-            if gate is None:
-                constants["bias_ptr"] = None
-            else:
+            if isinstance(gate, ClampedGate):
                 pointers["bias_ptr"] = "*fp32"
-            product = f"gate, up and {'silu' if gate is None else 'clamp'}" if is_gated else "down"
+            else:
+                constants["bias_ptr"] = None
+            activation = "silu" if gate is None else "gelu" if isinstance(gate, TanhGelu) else "clamp"
+            product = f"gate, up and {activation}" if is_gated else "down"
             compilations.append(
                 Compilation(
                     name=f"grouped_experts {product}, {element}, tiles {tiles.block_m} x {tiles.block_n}, {model}",

@@ -20,7 +20,7 @@ from engine.kernels.operators import (
 )
 from engine.kernels.quantised import Matrix, QuantisedMatrix
 from engine.kernels.state_kernels import StateKernels
-from engine.kernels.torch_operators import quantised_linear
+from engine.kernels.torch_operators import products_by_head, quantised_linear
 
 
 class GpuOperators:
@@ -70,6 +70,10 @@ class GpuOperators:
         if isinstance(weight, QuantisedMatrix):
             return quantised_linear(weight, bias, lambda part: lambda x: F.linear(x, part))
         return self._products.bind(weight, bias)
+
+    def linear_by_head(self, weights: torch.Tensor) -> LinearFunction:
+        """One batched product of cuBLAS."""
+        return products_by_head(weights)
 
     def head(self, weight: Matrix, bias: torch.Tensor | None) -> LinearFunction:
         """As linear."""

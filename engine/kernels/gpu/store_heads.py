@@ -31,22 +31,27 @@ def _load_part(heads_ptr, channels, is_part):
 
 @triton.jit
 def _norm_weights(query_norm_ptr, key_norm_ptr, channels, is_channel, is_query, is_value):
-    """Norm weights [heads, channels]: of queries or of keys; 1 for values, which are not normalised."""
-    query = tl.load(query_norm_ptr + channels, mask=is_channel, other=0.0)
-    key = tl.load(key_norm_ptr + channels, mask=is_channel, other=0.0)
-    return tl.where(is_query, query, tl.where(is_value, 1.0, key))
+    """Norm weights [heads, channels]: of queries or of keys; 1 for values."""
+    weights = tl.load(query_norm_ptr + channels, mask=is_channel, other=0.0)
+    if key_norm_ptr is not None:
+        key = tl.load(key_norm_ptr + channels, mask=is_channel, other=0.0)
+        weights = tl.where(is_query, weights, tl.where(is_value, 1.0, key))
+    return weights
 
 
 @triton.jit
-def _store_part(x, heads_ptr, page_ptr, channels, is_query, is_stored, factor, largest: tl.constexpr):
+def _store_part(
+    x, heads_ptr, page_ptr, channels, is_query, is_stored, factor, has_pages: tl.constexpr, largest: tl.constexpr
+):
     """Stores query heads into qkv, and key and value heads into the page, times `factor` if pages are quantised."""
     tl.store(heads_ptr + channels, x.to(heads_ptr.dtype.element_ty), mask=is_query)
-    if largest > 0:
-        # Clamped first, because conversions treat larger numbers differently.
-        x = tl.minimum(tl.maximum(x * factor, -largest), largest)
-        if page_ptr.dtype.element_ty == tl.int8:
-            x = tl.floor(x + 0.5)
-    tl.store(page_ptr + channels, x.to(page_ptr.dtype.element_ty), mask=is_stored)
+    if has_pages:
+        if largest > 0:
+            # Clamped first, because conversions treat larger numbers differently.
+            x = tl.minimum(tl.maximum(x * factor, -largest), largest)
+            if page_ptr.dtype.element_ty == tl.int8:
+                x = tl.floor(x + 0.5)
+        tl.store(page_ptr + channels, x.to(page_ptr.dtype.element_ty), mask=is_stored)
 
 
 @triton.jit
@@ -71,6 +76,7 @@ def _store_heads(
     scale_head_stride,
     scale_token_stride,
     norm_eps,
+    NORMS_VALUES: tl.constexpr,
     NUM_HEADS: tl.constexpr,
     NUM_KV_HEADS: tl.constexpr,
     HEAD_DIM: tl.constexpr,
@@ -82,8 +88,8 @@ def _store_heads(
     BLOCK_REST: tl.constexpr,
     WAITS: tl.constexpr,
 ):
-    """Grid (T, blocks of heads). HALF: rotated pairs of channels. LARGEST: largest number of the pages' dtype if it is
-    quantised, else 0."""
+    """Grid (T, blocks of heads). Without pages there are query heads alone. HALF: rotated pairs of channels. LARGEST:
+    largest number of the pages' dtype if it is quantised, else 0."""
     wait_for_previous(WAITS)
     token = tl.program_id(0).to(tl.int64)
     heads = (tl.program_id(1) * BLOCK_HEADS + tl.arange(0, BLOCK_HEADS))[:, None]
@@ -92,13 +98,17 @@ def _store_heads(
     is_value = heads >= NUM_HEADS + NUM_KV_HEADS
     heads_ptr = qkv_ptr + token * token_stride + heads * head_stride
 
-    place = tl.load(page_places_ptr + token)
-    page, offset = place // PAGE_TOKENS, place % PAGE_TOKENS
-    is_stored = is_head & (heads >= NUM_HEADS) & (place >= 0)
-    part = tl.where(is_value, 1, 0)
-    kv_heads = heads - NUM_HEADS - part * NUM_KV_HEADS
-    token_ptr = pages_ptr + page * page_stride + offset * page_token_stride
-    page_ptr = token_ptr + part * page_part_stride + kv_heads * page_head_stride
+    HAS_PAGES: tl.constexpr = pages_ptr is not None
+    page_ptr = heads_ptr  # not written
+    is_stored = is_head
+    if HAS_PAGES:
+        place = tl.load(page_places_ptr + token)
+        page, offset = place // PAGE_TOKENS, place % PAGE_TOKENS
+        is_stored = is_head & (heads >= NUM_HEADS) & (place >= 0)
+        part = tl.where(is_value, 1, 0)
+        kv_heads = heads - NUM_HEADS - part * NUM_KV_HEADS
+        token_ptr = pages_ptr + page * page_stride + offset * page_token_stride
+        page_ptr = token_ptr + part * page_part_stride + kv_heads * page_head_stride
 
     squares = tl.zeros((BLOCK_HEADS, 1), tl.float32)
     if BLOCK_HALF > 0:
@@ -114,11 +124,13 @@ def _store_heads(
         squares += tl.sum(rest * rest, axis=1, keep_dims=True)
 
     if query_norm_ptr is not None:
-        inverse = tl.where(is_value, 1.0, tl.rsqrt(squares / HEAD_DIM + norm_eps))
+        inverse = tl.rsqrt(squares / HEAD_DIM + norm_eps)
+        if not NORMS_VALUES:
+            inverse = tl.where(is_value, 1.0, inverse)
         if BLOCK_HALF > 0:
             weights = _norm_weights(query_norm_ptr, key_norm_ptr, pairs, is_pair, is_query, is_value)
             first *= inverse * weights
-            weights = _norm_weights(query_norm_ptr + HALF, key_norm_ptr + HALF, pairs, is_pair, is_query, is_value)
+            weights = _norm_weights(query_norm_ptr, key_norm_ptr, HALF + pairs, is_pair, is_query, is_value)
             second *= inverse * weights
         if BLOCK_REST > 0:
             rest *= inverse * _norm_weights(query_norm_ptr, key_norm_ptr, others, is_other, is_query, is_value)
@@ -144,10 +156,11 @@ def _store_heads(
 
     if BLOCK_HALF > 0:
         is_turned, is_paired = is_query & is_pair, is_stored & is_pair
-        _store_part(first, heads_ptr, page_ptr, pairs, is_turned, is_paired, factor, LARGEST)
-        _store_part(second, heads_ptr + HALF, page_ptr + HALF, pairs, is_turned, is_paired, factor, LARGEST)
+        _store_part(first, heads_ptr, page_ptr, pairs, is_turned, is_paired, factor, HAS_PAGES, LARGEST)
+        _store_part(second, heads_ptr + HALF, page_ptr + HALF, pairs, is_turned, is_paired, factor, HAS_PAGES, LARGEST)
     if BLOCK_REST > 0:
-        _store_part(rest, heads_ptr, page_ptr, others, is_query & is_other, is_stored & is_other, factor, LARGEST)
+        is_kept, is_paged = is_query & is_other, is_stored & is_other
+        _store_part(rest, heads_ptr, page_ptr, others, is_kept, is_paged, factor, HAS_PAGES, LARGEST)
 
 
 def store_heads(
@@ -157,18 +170,26 @@ def store_heads(
     query_norm: torch.Tensor | None,
     key_norm: torch.Tensor | None,
     norm_eps: float,
-    pages: torch.Tensor,
+    pages: torch.Tensor | None,
     page_places: torch.Tensor,
     scales: PageScales | None = None,
+    *,
+    norms_values: bool = False,
 ) -> None:
     """Overwrites the query heads of qkv [T, H + 2 K, D] and writes keys, values and scales into pages, as
     StepKernels.store_heads defines. Channels of a head and angles of a token are adjacent, and so are a token's
     heads."""
-    _check_heads(qkv, cos, sin, query_norm, key_norm)
-    _check_pages(qkv, pages, page_places, scales)
+    _check_heads(qkv, cos, sin, query_norm, key_norm, has_keys=pages is not None)
     num_tokens, all_heads, head_dim = qkv.shape
-    num_kv_heads, page_tokens = pages.shape[2:4]
     half = 0 if cos is None else cos.shape[1]
+    num_kv_heads, page_tokens = 0, 1
+    page_strides: tuple[int, ...] = (0, 0, 0, 0)
+    if pages is not None:
+        _check_pages(qkv, pages, page_places, scales)
+        num_kv_heads, page_tokens = pages.shape[2:4]
+        page_strides = pages.stride()[:4]
+    elif query_norm is None and cos is None:
+        return
     if not num_tokens:
         return
     blocks, num_warps = _blocks(head_dim, half)
@@ -184,15 +205,16 @@ def store_heads(
         None if scales is None else scales.value,
         *qkv.stride()[:2],
         0 if cos is None else cos.stride(0),
-        *pages.stride()[:4],
+        *page_strides,
         *((0, 0, 0) if scales is None else scales.key.stride()),
         norm_eps,
+        NORMS_VALUES=norms_values,
         NUM_HEADS=all_heads - 2 * num_kv_heads,
         NUM_KV_HEADS=num_kv_heads,
         HEAD_DIM=head_dim,
         HALF=half,
         PAGE_TOKENS=page_tokens,
-        LARGEST=_LARGEST.get(pages.dtype, 0.0),
+        LARGEST=0.0 if pages is None else _LARGEST.get(pages.dtype, 0.0),
         **blocks,
         num_warps=num_warps,
         **launch_options(qkv.device),
@@ -205,6 +227,8 @@ def _check_heads(
     sin: torch.Tensor | None,
     query_norm: torch.Tensor | None,
     key_norm: torch.Tensor | None,
+    *,
+    has_keys: bool,
 ) -> None:
     num_tokens, _, head_dim = qkv.shape
     assert qkv.stride(2) == 1
@@ -215,11 +239,12 @@ def _check_heads(
         assert cos.stride(1) == 1
         assert cos.dtype == sin.dtype == torch.float32
         assert 2 * cos.shape[1] <= head_dim
-    assert (query_norm is None) == (key_norm is None), "both norms, or none"
-    if query_norm is not None and key_norm is not None:
-        assert query_norm.shape == key_norm.shape == (head_dim,)
-        assert query_norm.dtype == key_norm.dtype == torch.float32
-        assert query_norm.stride(0) == key_norm.stride(0) == 1
+    assert (key_norm is not None) == (query_norm is not None and has_keys), "both norms, or none; no keys, no norm"
+    for norm in (query_norm, key_norm):
+        if norm is not None:
+            assert norm.shape == (head_dim,)
+            assert norm.dtype == torch.float32
+            assert norm.stride(0) == 1
 
 
 def _check_pages(qkv: torch.Tensor, pages: torch.Tensor, page_places: torch.Tensor, scales: PageScales | None) -> None:
@@ -247,8 +272,8 @@ def _blocks(head_dim: int, half: int) -> tuple[dict[str, int], int]:
 
 
 def shipped() -> list[Compilation]:
-    """Configurations for the heads of Llama-3.1-8B, Llama-3.2-1B, Qwen3-0.6B, Gemma-2-9B, Phi-3-mini, Pythia and
-    GPT-2."""
+    """Configurations for the heads of Llama-3.1-8B, Llama-3.2-1B, Qwen3-0.6B, Gemma-2-9B, Phi-3-mini, Pythia, GPT-2
+    and Gemma-4-E2B."""
     return [
         _compilation("bf16", "bf16", 32, 8, 128, 64, False),
         _compilation("fp32", "fp32", 32, 8, 64, 32, False),
@@ -257,6 +282,10 @@ def shipped() -> list[Compilation]:
         _compilation("bf16", "bf16", 32, 32, 96, 48, False),
         _compilation("bf16", "bf16", 16, 16, 64, 8, False),
         _compilation("bf16", "bf16", 12, 12, 64, 0, False),
+        _compilation("bf16", "bf16", 8, 1, 512, 256, True, norms_values=True),
+        _compilation("bf16", "i8", 8, 1, 512, 256, True, norms_values=True),
+        _compilation("bf16", None, 8, 0, 256, 128, True),
+        _compilation("bf16", None, 8, 0, 512, 256, True),
         _compilation("bf16", "i8", 16, 8, 128, 64, True),
         _compilation("bf16", "fp8e4nv", 32, 8, 128, 64, False),
         _compilation("bf16", "fp8e4nv", 16, 8, 128, 64, True),
@@ -265,29 +294,34 @@ def shipped() -> list[Compilation]:
 
 def _compilation(
     dtype: str,
-    page_dtype: str,
+    page_dtype: str | None,
     num_heads: int,
     num_kv_heads: int,
     head_dim: int,
     half: int,
     has_norm: bool,
+    *,
+    norms_values: bool = False,
 ) -> Compilation:
+    """page_dtype None: query heads alone."""
+    has_pages, has_scales = page_dtype is not None, page_dtype not in (None, dtype)
     pointers = {
         "qkv_ptr": f"*{dtype}",
         "cos_ptr": "*fp32" if half else None,
         "sin_ptr": "*fp32" if half else None,
         "query_norm_ptr": "*fp32" if has_norm else None,
-        "key_norm_ptr": "*fp32" if has_norm else None,
-        "pages_ptr": f"*{page_dtype}",
+        "key_norm_ptr": "*fp32" if has_norm and has_pages else None,
+        "pages_ptr": f"*{page_dtype}" if has_pages else None,
         "page_places_ptr": "*i64",
-        "key_scale_ptr": "*fp32" if page_dtype != dtype else None,
-        "value_scale_ptr": "*fp32" if page_dtype != dtype else None,
+        "key_scale_ptr": "*fp32" if has_scales else None,
+        "value_scale_ptr": "*fp32" if has_scales else None,
     }
     strides = ["token_stride", "head_stride", "angle_stride"]
     strides += ["page_stride", "page_part_stride", "page_head_stride", "page_token_stride"]
     scale_strides = ["scale_page_stride", "scale_head_stride", "scale_token_stride"]
     blocks, num_warps = _blocks(head_dim, half)
-    name = f"store_heads, {dtype} into {page_dtype}, {num_heads} and {num_kv_heads} heads of {head_dim}"
+    into = f"{dtype} into {page_dtype}" if has_pages else f"{dtype}, queries alone"
+    name = f"store_heads, {into}, {num_heads} and {num_kv_heads} heads of {head_dim}"
     name += f", {2 * half} turn" + ", norms" * has_norm
     return Compilation(
         name=name,
@@ -302,7 +336,8 @@ def _compilation(
             "HEAD_DIM": head_dim,
             "HALF": half,
             "PAGE_TOKENS": 16,
-            "LARGEST": {"i8": 127.0, "fp8e4nv": 448.0}.get(page_dtype, 0.0),
+            "NORMS_VALUES": norms_values,
+            "LARGEST": {"i8": 127.0, "fp8e4nv": 448.0}.get(page_dtype or "", 0.0),
         }
         | blocks,
         divisible_by_16=frozenset(name for name, kind in pointers.items() if kind is not None) | frozenset(strides),

@@ -31,7 +31,10 @@ def choose_experts(scores: torch.Tensor, routing: Routing) -> tuple[torch.Tensor
         weights = _shares_of_near(scores, chosen, routing.nearness)
     if routing.sums_to_one:
         weights = weights / (weights.sum(dim=-1, keepdim=True) + _MIN_SUM)
-    return chosen.to(torch.int32), weights * routing.scale
+    weights = weights * routing.scale
+    if routing.expert_scales is not None:
+        weights = weights * routing.expert_scales[chosen]
+    return chosen.to(torch.int32), weights
 
 
 def _shares_of_near(scores: torch.Tensor, chosen: torch.Tensor, nearness: float) -> torch.Tensor:

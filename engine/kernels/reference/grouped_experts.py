@@ -6,7 +6,7 @@ T = tokens, E = experts, C = experts chosen for each token, I = intermediate siz
 import torch
 import torch.nn.functional as F
 
-from engine.kernels.operators import PLAIN_EXPERTS, ClampedGate, ExpertOptions
+from engine.kernels.operators import PLAIN_EXPERTS, ClampedGate, ExpertOptions, TanhGelu
 
 
 def grouped_experts(
@@ -38,8 +38,10 @@ def grouped_experts(
     return total.to(x.dtype)
 
 
-def _activated(gate: torch.Tensor, up: torch.Tensor, clamped: ClampedGate | None) -> torch.Tensor:
-    if clamped is None:
+def _activated(gate: torch.Tensor, up: torch.Tensor, kind: ClampedGate | TanhGelu | None) -> torch.Tensor:
+    if kind is None:
         return F.silu(gate) * up
-    gate, up = gate.clamp(max=clamped.limit), up.clamp(-clamped.limit, clamped.limit)
-    return gate * torch.sigmoid(clamped.alpha * gate) * (up + 1.0)
+    if isinstance(kind, TanhGelu):
+        return F.gelu(gate, approximate="tanh") * up
+    gate, up = gate.clamp(max=kind.limit), up.clamp(-kind.limit, kind.limit)
+    return gate * torch.sigmoid(kind.alpha * gate) * (up + 1.0)

@@ -11,7 +11,7 @@ from engine.attention.layout import TypeLayout, layer_specs, type_layouts
 from engine.kernels.reference.store_heads import LARGEST, quantised
 from engine.kernels.step_kernels import AttentionOptions, PageScales
 from engine.memory.planning.grouping import group_layers
-from engine.memory.spec import LayerType, PoolPlan
+from engine.memory.spec import LayerType, PoolPlan, storing_layer
 from tests.engine.attention.oracle import paged_attention, store_key_value
 
 NUM_LAYERS = 2
@@ -33,6 +33,7 @@ class Case:
     chunks: tuple[int | None, ...] = (None,) * NUM_LAYERS  #: by layer; beside no windows
     padding: int = 0  #: elements at the end of the pages of the first type; those of the others have one more each
     kv_dtype: torch.dtype | None = None  #: None: that of the step
+    shares: bool = False  #: layers share the keys and values of the first one with an equal window
 
     @property
     def stored_dtype(self) -> torch.dtype:
@@ -40,10 +41,12 @@ class Case:
 
     @property
     def shapes(self) -> tuple[AttentionShape, ...]:
-        chunks = (*self.chunks, *(None,) * len(self.windows))
+        chunks = (*self.chunks, *(None,) * len(self.windows))[: len(self.windows)]
+        kinds = list(zip(self.windows, chunks, strict=True))
+        owners = [kinds.index(kind) if self.shares else index for index, kind in enumerate(kinds)]
         return tuple(
-            replace(self.shape, window=window, chunk=chunk)
-            for window, chunk in zip(self.windows, chunks[: len(self.windows)], strict=True)
+            replace(self.shape, window=window, chunk=chunk, shares_with=None if owner == index else owner)
+            for index, ((window, chunk), owner) in enumerate(zip(kinds, owners, strict=True))
         )
 
     @property
@@ -72,13 +75,15 @@ class Case:
 def cases(draw: st.DrawFn) -> Case:
     num_kv_heads = draw(st.integers(1, 3))
     num_heads = num_kv_heads * draw(st.integers(1, 4))
+    head_dim = draw(st.sampled_from([4, 16]))
     shape = AttentionShape(
         num_heads,
         num_kv_heads,
-        draw(st.sampled_from([4, 16])),
+        head_dim,
         softcap=draw(st.sampled_from([None, None, 1.5])),
         score_scale=draw(st.sampled_from([None, 0.2])),
         sinks=draw(st.sampled_from([None, None, tuple(0.7 * head - 2 for head in range(num_heads))])),
+        value_dim=draw(st.sampled_from([None, None, head_dim * 3 // 4])),
     )
     sequences = draw(
         st.lists(
@@ -101,6 +106,7 @@ def cases(draw: st.DrawFn) -> Case:
         chunks=chunks,
         padding=draw(st.sampled_from([0, 0, 3, 64])),
         kv_dtype=draw(st.sampled_from([None, None, torch.int8])),
+        shares=draw(st.sampled_from([False, True])),
     )
 
 
@@ -135,7 +141,8 @@ def prepare(case: Case, poison: float, nowhere: int) -> Prepared:
         for layer_id in type_layout.layer_type.layer_ids:
             pages, scales = type_layout.layer_pages(pool, layer_id), type_layout.layer_scales(pool, layer_id)
             for row, start in enumerate(case.starts):
-                past = torch.randn(start, 2, shape.num_kv_heads, shape.head_dim, generator=generator).to(case.dtype)
+                size = (start, shape.num_parts, shape.num_kv_heads, shape.head_dim)
+                past = torch.randn(size, generator=generator).to(case.dtype)
                 window, chunk = case.shapes[layer_id].window, case.shapes[layer_id].chunk
                 first_live = 0 if window is None else max(0, start - window + 1) // case.page_tokens
                 if chunk is not None:
@@ -151,7 +158,8 @@ def prepare(case: Case, poison: float, nowhere: int) -> Prepared:
                 store(past[positions], pages, scales, page_ids, torch.from_numpy(positions % case.page_tokens))
     num_tokens = int(lengths.sum())
     query = torch.randn(num_tokens, shape.num_heads, shape.head_dim, generator=generator).to(case.dtype)
-    key_value = torch.randn(num_tokens, 2, shape.num_kv_heads, shape.head_dim, generator=generator).to(case.dtype)
+    size = (num_tokens, shape.num_parts, shape.num_kv_heads, shape.head_dim)
+    key_value = torch.randn(size, generator=generator).to(case.dtype)
     return Prepared(pool, StepLayout(starts, lengths, tables), layouts, query, key_value)
 
 
@@ -172,9 +180,10 @@ def store(
 
 def expected(case: Case, prepared: Prepared, layer_id: int) -> torch.Tensor:
     layout, shape = prepared.layout, case.shape
-    type_layout = next(kind for kind in prepared.type_layouts if layer_id in kind.layer_type.layer_ids)
-    pages = type_layout.layer_pages(prepared.pool, layer_id)
-    scales = type_layout.layer_scales(prepared.pool, layer_id)
+    owner = storing_layer(case.shapes, layer_id)
+    type_layout = next(kind for kind in prepared.type_layouts if owner in kind.layer_type.layer_ids)
+    pages = type_layout.layer_pages(prepared.pool, owner)
+    scales = type_layout.layer_scales(prepared.pool, owner)
     table = torch.from_numpy(layout.page_tables[type_layout.layer_type.name])
     sequence_of = np.repeat(np.arange(len(layout.starts)), layout.lengths)
     page_ids = table[sequence_of, layout.positions // case.page_tokens]
@@ -184,9 +193,22 @@ def expected(case: Case, prepared: Prepared, layer_id: int) -> torch.Tensor:
     sinks = None if shape.sinks is None else torch.tensor(shape.sinks)
     window, chunk = case.shapes[layer_id].window, case.shapes[layer_id].chunk
     options = AttentionOptions(shape.scale, window, shape.softcap, sinks=sinks, chunk=chunk)
-    factors = None if scales is None else PageScales(scales[:, 0], scales[:, 1])
-    output = paged_attention(prepared.query, pages, table, ends, query_starts, options, factors)
-    return output
+    factors = None if scales is None else PageScales(scales[:, 0], scales[:, -1])
+    return paged_attention(prepared.query, pages, table, ends, query_starts, options, factors, shape.output_dim)
+
+
+def with_larger_heads(case: Case) -> Case:
+    """The same with heads of four times as many channels."""
+    shape, value_dim = case.shape, case.shape.value_dim
+    value_dim = None if value_dim is None else 4 * value_dim
+    return replace(case, shape=replace(shape, head_dim=4 * shape.head_dim, value_dim=value_dim))
+
+
+def attend_layer(
+    case: Case, step: AttentionStep, layer_id: int, query: torch.Tensor, key_value: torch.Tensor
+) -> torch.Tensor:
+    """As attend; a layer that stores nothing gets queries alone."""
+    return attend(step, layer_id, query, key_value if case.shapes[layer_id].shares_with is None else key_value[:, :0])
 
 
 def attend(step: AttentionStep, layer_id: int, query: torch.Tensor, key_value: torch.Tensor) -> torch.Tensor:

@@ -8,17 +8,17 @@ import torch
 from engine.attention.device_backend import DeviceBackend, DeviceLayout
 from engine.kernels import reference
 from engine.kernels.step_kernels import StepKernels
-from tests.engine.attention.cases import Case, Prepared
+from tests.engine.attention.cases import Case, Prepared, with_larger_heads
 
 NOWHERE = 2**30  #: a page that does not exist, in the width of the device's tables
 
 
 def aligned(case: Case) -> Case:
-    """The same with heads and pages that kernels can load at once."""
+    """The same with heads and pages that kernels can load at once, and values of their own."""
     padding = 64 if case.padding and len(case.plan.types) == 1 else 0
     page_tokens = 16 if case.kv_dtype else case.page_tokens  # with scales, pages of few tokens end anywhere
-    shape = replace(case.shape, head_dim=4 * case.shape.head_dim)
-    return replace(case, shape=shape, padding=padding, page_tokens=page_tokens)
+    case = replace(case, shape=replace(case.shape, value_dim=None))
+    return replace(with_larger_heads(case), padding=padding, page_tokens=page_tokens)
 
 
 def begin(

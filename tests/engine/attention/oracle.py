@@ -27,17 +27,20 @@ def paged_attention(
     query_starts: torch.Tensor,
     options: AttentionOptions,
     scales: PageScales | None = None,
+    value_dim: int | None = None,
 ) -> torch.Tensor:
     """Attention of the last tokens of each sequence to its context, in float32. Only entries of page_table are looked
     at that some query reads.
 
     query [T, H, D]; pages as above, already holding the step's own keys and values; page_table [B, P]; context_lengths
     [B] with the step's tokens; query_starts [B + 1], rows of sequence b are [query_starts[b], query_starts[b + 1]).
-    Returns [T, H, D] in the dtype of query.
+    value_dim: values are the last that many channels of what is stored last. Returns [T, H, value_dim or D] in the
+    dtype of query.
     """
-    num_heads = query.shape[1]
+    num_heads, head_dim = query.shape[1:]
+    value_dim = value_dim or head_dim
     num_kv_heads, page_tokens = pages.shape[2], pages.shape[3]
-    output = torch.empty_like(query)
+    output = query.new_empty((*query.shape[:2], value_dim))
     for b, context_length in enumerate(context_lengths.tolist()):
         first, last = int(query_starts[b]), int(query_starts[b + 1])
         start = context_length - (last - first)
@@ -46,7 +49,8 @@ def paged_attention(
             behind = start // options.chunk * options.chunk
         positions = torch.arange(behind, context_length, device=query.device)
         page_ids, offsets = page_table[b, positions // page_tokens].long(), positions % page_tokens
-        key, value = pages[page_ids, :, :, offsets].float().unbind(1)  # [L, K, D]
+        parts = pages[page_ids, :, :, offsets].float()  # [L, 2 or 1, K, D]
+        key, value = parts[:, 0], parts[:, -1, :, head_dim - value_dim :]  # [L, K, D]
         if scales is not None:
             key = key * scales.key[page_ids, :, offsets][:, :, None]
             value = value * scales.value[page_ids, :, offsets][:, :, None]

@@ -15,7 +15,17 @@ from engine.kernels.cpu.library import Library
 from engine.kernels.reference.store_heads import quantised
 from engine.memory.planning.planner import plan_pool
 from engine.memory.spec import NULL_PAGE, LayerSpec
-from tests.engine.attention.cases import TOLERANCE, Case, Prepared, attend, cases, expected, prepare
+from tests.engine.attention.cases import (
+    TOLERANCE,
+    Case,
+    Prepared,
+    attend,
+    attend_layer,
+    cases,
+    expected,
+    prepare,
+    with_larger_heads,
+)
 from tests.engine.kernels.libraries import USABLE, library
 
 
@@ -50,12 +60,12 @@ def backend_with_the_past(case: Case, prepared: Prepared, library: Library) -> C
 @settings(max_examples=25, deadline=None)
 @given(case=cases())
 def test_it_equals_the_reference_and_never_reads_stale_bytes(instruction_set: str, case: Case) -> None:
-    case = replace(case, shape=replace(case.shape, head_dim=4 * case.shape.head_dim), padding=case.padding // 2 * 2)
+    case = replace(with_larger_heads(case), padding=case.padding // 2 * 2)
     assume(unsupported_reason(case.plan, case.shapes, case.dtype) is None)
     prepared = prepare(case, 0.0, NULL_PAGE)
     step = backend_with_the_past(case, prepared, library(instruction_set)).begin(prepared.layout)
     for layer_id in range(len(case.windows)):
-        result = attend(step, layer_id, prepared.query, prepared.key_value)
+        result = attend_layer(case, step, layer_id, prepared.query, prepared.key_value)
         wanted = expected(case, prepared, layer_id).flatten(1)
         torch.testing.assert_close(result, wanted, atol=TOLERANCE[case.dtype], rtol=TOLERANCE[case.dtype])
 
@@ -90,9 +100,9 @@ def test_a_token_is_the_same_to_the_last_bit_however_the_work_is_cut(
 
 @pytest.mark.parametrize("kv_dtype", [None, torch.int8])
 @pytest.mark.parametrize("rotary_dim", [32, 20, None])
-@pytest.mark.parametrize("has_norms", [True, False])
+@pytest.mark.parametrize(("has_norms", "has_value_norm"), [(True, False), (True, True), (False, False)])
 def test_norm_and_rotation_are_those_of_the_torch_backend(
-    rotary_dim: int | None, has_norms: bool, kv_dtype: torch.dtype | None
+    rotary_dim: int | None, has_norms: bool, has_value_norm: bool, kv_dtype: torch.dtype | None
 ) -> None:
     case = Case(AttentionShape(4, 2, 32), 16, [0, 0], [37, 1], seed=3, dtype=torch.float32, kv_dtype=kv_dtype)
     generator = torch.Generator().manual_seed(4)
@@ -100,7 +110,8 @@ def test_norm_and_rotation_are_those_of_the_torch_backend(
     qkv = torch.randn(38, 8, 32, generator=generator)
     angles = torch.randn(38, (rotary_dim or 0) // 2, generator=generator)
     rotation = Rotation(angles.cos(), angles.sin()) if rotary_dim else None
-    norms = HeadNorms(torch.randn(32, generator=generator), torch.randn(32, generator=generator), 1e-5)
+    weights = torch.randn(2, 32, generator=generator)
+    norms = HeadNorms(weights[0], weights[1], 1e-5, has_values=has_value_norm)
     torch_backend = TorchBackend(case.plan, torch.zeros_like(prepared.pool), case.shapes, case.dtype)
     cpp_backend = CppBackend(case.plan, torch.zeros_like(prepared.pool), case.shapes, case.dtype, library())
     results = [

@@ -10,7 +10,7 @@ from engine.attention.backend import AttentionShape
 from engine.attention.device_backend import split_workspace, unsupported_reason
 from engine.memory.planning.planner import plan_pool
 from engine.memory.spec import NULL_PAGE, LayerSpec
-from tests.engine.attention.cases import TOLERANCE, Case, attend, cases, expected, prepare
+from tests.engine.attention.cases import TOLERANCE, Case, attend_layer, cases, expected, prepare
 from tests.engine.attention.device_steps import NOWHERE, aligned, begin
 
 
@@ -21,7 +21,7 @@ def check(case: Case, num_padding: int) -> None:
     step = backend.begin(layout)
     rows = [*range(len(ours.query)), *[0] * (num_padding if layout.query_starts is None else 0)]
     for layer_id in range(len(case.windows)):
-        result = attend(step, layer_id, ours.query[rows], ours.key_value[rows])[: len(ours.query)]
+        result = attend_layer(case, step, layer_id, ours.query[rows], ours.key_value[rows])[: len(ours.query)]
         wanted = expected(case, oracle, layer_id).flatten(1)
         torch.testing.assert_close(result, wanted, atol=TOLERANCE[case.dtype], rtol=TOLERANCE[case.dtype])
 
@@ -53,7 +53,7 @@ def test_one_row_alone_fills_a_device_and_memory_bounds_the_parts_of_many() -> N
 
 @pytest.mark.parametrize(
     ("head_dim", "page_tokens", "reason"),
-    [(16, 4, None), (512, 16, "heads of 512"), (4, 1, "multiples of 16")],
+    [(16, 4, None), (528, 16, "heads of 528"), (4, 1, "multiples of 16")],
 )
 def test_what_kernels_cannot_load_at_once_is_refused(head_dim: int, page_tokens: int, reason: str | None) -> None:
     shape = AttentionShape(1, 1, head_dim)
@@ -62,3 +62,9 @@ def test_what_kernels_cannot_load_at_once_is_refused(head_dim: int, page_tokens:
     found = unsupported_reason(plan, (shape,))
     assert (found or "").find(reason or "") >= 0
     assert (found is None) == (reason is None)
+
+
+def test_values_that_are_a_part_of_the_keys_are_left_to_another_backend() -> None:
+    shape = AttentionShape(4, 1, 64, value_dim=48)
+    plan = plan_pool([LayerSpec("full", 64 * 4, "float32")], page_tokens=16, pool_bytes=1 << 20)
+    assert unsupported_reason(plan, (shape,)) == "values that are a part of the keys"

@@ -6,11 +6,11 @@ import torch
 from hypothesis import given, settings
 
 from engine.attention.backend import AttentionShape, StepLayout
-from engine.attention.layout import type_layouts
+from engine.attention.layout import layer_specs, type_layouts
 from engine.attention.torch_backend import _MAX_CAPPED_SCORES, TorchBackend
 from engine.memory.planning.planner import plan_pool
 from engine.memory.spec import NULL_PAGE, LayerSpec
-from tests.engine.attention.cases import NOWHERE, TOLERANCE, Case, attend, cases, expected, prepare
+from tests.engine.attention.cases import NOWHERE, TOLERANCE, Case, attend, attend_layer, cases, expected, prepare
 
 
 @settings(max_examples=120, deadline=None)
@@ -20,7 +20,7 @@ def test_it_equals_the_reference_and_never_reads_stale_bytes(case: Case) -> None
     backend = TorchBackend(case.plan, ours.pool, case.shapes, case.dtype)
     step = backend.begin(ours.layout)
     for layer_id in range(len(case.windows)):
-        result = attend(step, layer_id, ours.query, ours.key_value)
+        result = attend_layer(case, step, layer_id, ours.query, ours.key_value)
         wanted = expected(case, reference, layer_id).flatten(1)
         torch.testing.assert_close(result, wanted, atol=TOLERANCE[case.dtype], rtol=TOLERANCE[case.dtype])
 
@@ -89,6 +89,21 @@ def test_layers_of_one_type_must_have_one_shape() -> None:
     plan = plan_pool([spec, spec], page_tokens=4, pool_bytes=1 << 20)
     with pytest.raises(ValueError, match="differ in shape"):
         type_layouts(plan, (AttentionShape(4, 4, 16), AttentionShape(4, 2, 32)))
+
+
+def test_a_layer_shares_the_pages_of_one_with_equal_heads_only() -> None:
+    own, other = AttentionShape(4, 2, 16), AttentionShape(4, 2, 32, shares_with=0)
+    plan = plan_pool(layer_specs((own, other), torch.float32, 64), page_tokens=4, pool_bytes=1 << 20)
+    assert [kind.layer_ids for kind in plan.types] == [(0,)]
+    with pytest.raises(ValueError, match="attention layer 1 differs in shape from the layer that it shares with"):
+        type_layouts(plan, (own, other))
+
+
+def test_layers_of_different_heads_are_of_different_types_though_they_store_equally_many_bytes() -> None:
+    shapes = (AttentionShape(4, 4, 16), AttentionShape(4, 2, 32), AttentionShape(4, 4, 32, value_dim=16))
+    plan = plan_pool(layer_specs(shapes, torch.float32, 64), page_tokens=4, pool_bytes=1 << 20)
+    assert [layout.shape for layout in type_layouts(plan, shapes)] == list(shapes)
+    assert len({kind.spec.bytes_per_token for kind in plan.types}) == 1
 
 
 def test_attention_of_other_kinds_is_refused() -> None:

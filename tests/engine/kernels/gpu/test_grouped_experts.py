@@ -14,7 +14,7 @@ from engine.kernels.gpu import grouped_experts as grouping
 from engine.kernels.gpu.choose_experts import choose_experts, order_by_expert
 from engine.kernels.gpu.grouped_experts import _num_tiles, _tiles_for, grouped_experts
 from engine.kernels.gpu.operators import GpuOperators
-from engine.kernels.operators import ClampedGate, ExpertGroups, ExpertOptions, Routing
+from engine.kernels.operators import ClampedGate, ExpertGroups, ExpertOptions, Routing, TanhGelu
 from engine.runner.warm_up import warm_up_steps
 from tests.engine.kernels.gpu.closeness import DTYPES, assert_near
 
@@ -72,7 +72,15 @@ def test_experts_are_chosen_by_corrected_probabilities_and_in_the_best_groups(
     scores[8, ::2] = NAN
     correction = torch.rand(num_experts, generator=generator).to(device)
     for added in (None, correction):
-        routing = Routing(num_chosen, True, is_sigmoid=is_sigmoid, correction=added, groups=groups, scale=2.5)
+        routing = Routing(
+            num_chosen,
+            True,
+            is_sigmoid=is_sigmoid,
+            correction=added,
+            groups=groups,
+            scale=2.5,
+            expert_scales=None if added is None else correction + 0.5,
+        )
         chosen, weights = choose_experts(scores, routing)
         expected, expected_weights = reference.choose_experts(scores, routing)
         assert torch.equal(chosen, expected)
@@ -147,11 +155,11 @@ def test_the_sum_of_the_chosen_experts_is_that_of_the_reference(
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
-@pytest.mark.parametrize("gate", [None, ClampedGate(alpha=1.7, limit=0.6)])
+@pytest.mark.parametrize("gate", [None, ClampedGate(alpha=1.7, limit=0.6), TanhGelu()])
 @pytest.mark.parametrize(("has_gate_up_bias", "has_down_bias"), [(False, False), (True, False), (True, True)])
-def test_experts_may_have_biases_and_a_clamped_gate(
+def test_experts_may_have_biases_and_another_gate(
     dtype: torch.dtype,
-    gate: ClampedGate | None,
+    gate: ClampedGate | TanhGelu | None,
     has_gate_up_bias: bool,
     has_down_bias: bool,
     device: torch.device,

@@ -20,6 +20,7 @@ class Heads:
     head_dim: int
     num_rotated: int
     has_norms: bool
+    norms_values: bool = False
 
 
 CASES = {
@@ -28,6 +29,7 @@ CASES = {
     "a quarter turns": Heads(3, 3, 64, 16, False),
     "half of them turn, with norms, no power of two": Heads(4, 1, 24, 12, True),
     "none turns": Heads(2, 2, 8, 0, False),
+    "a quarter turns, values are normed too": Heads(4, 1, 32, 8, True, norms_values=True),
     "heads of 96": Heads(20, 4, 96, 96, False),
 }
 
@@ -62,7 +64,9 @@ def _run(
     angles = torch.rand(num_tokens, heads.num_rotated // 2, generator=generator) * 6
     cos, sin = (angles.cos().to(device), angles.sin().to(device)) if heads.num_rotated else (None, None)
     pool, pages = _layer(heads, page_dtype, device)
-    kernels.store_heads(qkv, cos, sin, norms[0], norms[1], 1e-5, pages, torch.tensor(SLOTS, device=device), scales)
+    places = torch.tensor(SLOTS, device=device)
+    norms_values = heads.norms_values
+    kernels.store_heads(qkv, cos, sin, norms[0], norms[1], 1e-5, pages, places, scales, norms_values=norms_values)
     return qkv[:, : heads.num_heads], pool, pages
 
 
@@ -75,6 +79,21 @@ def test_queries_and_pool_are_those_of_the_reference_and_the_rest_of_the_pool_is
     expected_queries, expected_pool, _ = _run(reference, CASES[case], dtype, dtype, device)
     assert_near(queries, expected_queries)
     assert_near(pool, expected_pool)
+
+
+@pytest.mark.parametrize("num_rotated", [0, 8, 32])
+@pytest.mark.parametrize("has_norm", [True, False])
+def test_query_heads_alone_need_no_pages(num_rotated: int, has_norm: bool, device: torch.device) -> None:
+    generator = torch.Generator().manual_seed(num_rotated)
+    queries = torch.randn(len(SLOTS), 3, 32, generator=generator).to(device)
+    norm = torch.rand(32, generator=generator).to(device) if has_norm else None
+    angles = torch.rand(len(SLOTS), num_rotated // 2, generator=generator) * 6
+    cos, sin = (angles.cos().to(device), angles.sin().to(device)) if num_rotated else (None, None)
+    results = []
+    for kernels in (gpu, reference):
+        results.append(queries.clone())
+        kernels.store_heads(results[-1], cos, sin, norm, None, 1e-5, None, torch.tensor(SLOTS, device=device))
+    assert_near(results[0], results[1])
 
 
 def _scales(heads: Heads, device: torch.device) -> PageScales:

@@ -27,12 +27,17 @@ def _angles(num_channels: int) -> tuple[torch.Tensor, torch.Tensor]:
     return angles.cos(), angles.sin()
 
 
-@pytest.mark.parametrize("num_rotated", [HEAD_DIM, HEAD_DIM // 2])
-def test_queries_and_keys_are_normed_and_turned_and_keys_and_values_stored(num_rotated: int) -> None:
+@pytest.mark.parametrize(("num_rotated", "norms_values"), [(HEAD_DIM, False), (HEAD_DIM // 2, True)])
+def test_queries_and_keys_are_normed_and_turned_and_keys_and_values_stored(
+    num_rotated: int, norms_values: bool
+) -> None:
     qkv, pages, (cos, sin) = _heads(0), _pages(torch.float32), _angles(num_rotated)
     weights = torch.rand(2, HEAD_DIM)
     before = qkv.double()
-    store_heads(qkv, cos, sin, weights[0], weights[1], 1e-6, pages, PLACES)
+    alone = qkv[:, :NUM_HEADS].clone()
+    store_heads(qkv, cos, sin, weights[0], weights[1], 1e-6, pages, PLACES, norms_values=norms_values)
+    store_heads(alone, cos, sin, weights[0], None, 1e-6, None, PLACES)
+    assert torch.equal(alone, qkv[:, :NUM_HEADS])
     for token, place in enumerate(PLACES.tolist()):
         for head in range(NUM_HEADS + NUM_KV_HEADS):
             x = before[token, head]
@@ -49,7 +54,10 @@ def test_queries_and_keys_are_normed_and_turned_and_keys_and_values_stored(num_r
                 torch.testing.assert_close(stored.double(), turned, atol=1e-5, rtol=1e-5)
         if place >= 0:
             values = pages[place // PAGE_TOKENS, 1, :, place % PAGE_TOKENS]
-            assert torch.equal(values.double(), before[token, NUM_HEADS + NUM_KV_HEADS :])
+            wanted = before[token, NUM_HEADS + NUM_KV_HEADS :]
+            if norms_values:
+                wanted = wanted / (wanted.square().mean(dim=-1, keepdim=True) + 1e-6).sqrt()
+            torch.testing.assert_close(values.double(), wanted, atol=1e-6 if norms_values else 0, rtol=0)
     assert (pages == 7).all(dim=-1).sum() == 2 * NUM_KV_HEADS * (NUM_PAGES * PAGE_TOKENS - 3)
 
 

@@ -36,7 +36,17 @@ from tests.engine.stepper import GREEDY, Running, Stepper, generate, random_prom
 
 pytestmark = pytest.mark.usefixtures("swapping_costs_nothing")
 
-CAPTURABLE = ("llama", "qwen3", "olmo2", "gemma2", "gemma3", "gpt2", "phi3-partly-rotated-window", "ministral3")
+CAPTURABLE = (
+    "llama",
+    "qwen3",
+    "olmo2",
+    "gemma2",
+    "gemma3",
+    "gemma4",
+    "gpt2",
+    "phi3-partly-rotated-window",
+    "ministral3",
+)
 NOT_CAPTURABLE = ("mixtral", "llama4", "mamba", "jamba")
 
 
@@ -77,7 +87,7 @@ def test_recurrent_models_are_captured_where_kernels_move_their_states_on(tmp_pa
     assert len(recorder.num_replays) == 6
 
 
-@pytest.mark.parametrize("name", ["mixtral", "qwen2-moe", "qwen3-moe", "gpt-oss", "jamba"])
+@pytest.mark.parametrize("name", ["mixtral", "qwen2-moe", "qwen3-moe", "gpt-oss", "jamba", "gemma4-with-experts"])
 def test_mixtures_of_experts_are_captured_where_the_device_chooses_them(tiny_model: TinyModels, name: str) -> None:
     model = tiny_model(name)
     recorder = TapeRecorder()
