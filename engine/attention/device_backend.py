@@ -116,7 +116,8 @@ def split_workspace(
 
 def prompt_cases(plan: PoolPlan, shapes: tuple[AttentionShape, ...], dtype: torch.dtype) -> tuple[PromptCase, ...]:
     """What a library of prompt attention must compute for each layer, by layer id. dtype: of queries."""
-    layout_of = {i: layout for layout in type_layouts(plan, shapes) for i in layout.layer_type.layer_ids}
+    layouts = type_layouts(plan, shapes)
+    layout_of = [layouts[type_id] for type_id in types_of_layers(layouts, shapes)]
     return tuple(
         PromptCase(
             shape.num_heads,
@@ -129,6 +130,7 @@ def prompt_cases(plan: PoolPlan, shapes: tuple[AttentionShape, ...], dtype: torc
             layout_of[i].window,
             shape.softcap,
             has_sinks=shape.sinks is not None,
+            has_chunks=layout_of[i].chunk is not None,
         )
         for i, shape in enumerate(shapes)
     )

@@ -32,6 +32,7 @@ class PromptCase:
     window: int | None  #: tokens that a query reads, including its own; None: its whole context
     softcap: float | None
     has_sinks: bool
+    has_chunks: bool = False  #: a query reads the chunk of the context that it lies in
 
     def __str__(self) -> str:
         reach = "whole contexts" if self.window is None else f"a window of {self.window}"
@@ -93,4 +94,6 @@ def unsupported_pages(case: PromptCase) -> str | None:
         return "queries in {} and pages in {} (both must have one type of 16 bits)".format(*kinds)
     if case.has_sinks:
         return "attention sinks"
+    if case.has_chunks:
+        return "attention in chunks"
     return None
