@@ -14,7 +14,7 @@ from engine.models.config_reader import ConfigReader
 from engine.models.hybrid import HybridLM, HybridParts, load_attention, read_mamba2_sizes, read_shape
 from engine.models.rope import read_rope
 
-#: Of every head's channels; the architecture has no setting for it.
+#: The part of every head's channels that rotates; the architecture has no setting for it.
 _ROTATED_SHARE = 0.5
 
 

@@ -25,7 +25,7 @@ struct HeadScanArgs {
   int64_t num_heads, num_channels, num_groups, num_numbers;
 };
 
-// Of every token and head: the step, and the factor by which the state decays; both [tokens, heads].
+// Finds for every token and head the step, and the factor by which the state decays; both [tokens, heads].
 template <typename T>
 static void find_steps(const HeadScanArgs<T>& args, float* steps, float* decays, Team& team) {
   team.each(args.states.num_tokens(), [&](int64_t token, int64_t) {
