@@ -179,13 +179,14 @@ class CheckpointWeights:
     def __contains__(self, name: str) -> bool:
         return name in self._checkpoint.names
 
-    def take(self, name: str, *shape: Size) -> torch.Tensor:
+    def take(self, name: str, *shape: Size, dtype: torch.dtype | None = None) -> torch.Tensor:
         """A tensor of that shape; this process's part of it where dimensions are sharded. Raises CheckpointError, also
-        for a value that is not finite in the model's dtype."""
+        for a value that is not finite in that dtype."""
         self._taken.add(name)
-        tensor = self._checkpoint.read(name, shape).to(device=self._device, dtype=self.dtype, copy=True)
+        dtype = dtype or self.dtype
+        tensor = self._checkpoint.read(name, shape).to(device=self._device, dtype=dtype, copy=True)
         if not _is_finite(tensor):
-            raise CheckpointError(f"tensor {name} holds NaN, infinity, or values too large for {self.dtype}")
+            raise CheckpointError(f"tensor {name} holds NaN, infinity, or values too large for {dtype}")
         return tensor
 
     def take_matrix(self, name: str, *shape: Size) -> torch.Tensor:
@@ -229,10 +230,11 @@ class DummyWeights:
     def __contains__(self, name: str) -> bool:
         return True
 
-    def take(self, name: str, *shape: Size) -> torch.Tensor:
+    def take(self, name: str, *shape: Size, dtype: torch.dtype | None = None) -> torch.Tensor:
         """Random values of that shape; this process's part of them where dimensions are sharded."""
         full = tuple(full_size(size) for size in shape)
-        tensor = torch.empty(tuple(held_size(size) for size in shape), dtype=self.dtype, device=self._device)
+        dtype = dtype or self.dtype
+        tensor = torch.empty(tuple(held_size(size) for size in shape), dtype=dtype, device=self._device)
         if len(shape) > 1:
             whole = torch.empty(full, device=self._device).normal_(std=0.02, generator=self._generator)
             return tensor.copy_(_cut(whole, shape))

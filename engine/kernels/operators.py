@@ -5,7 +5,7 @@ weights bind them once, in a layout of their own. R = rows, T = tokens.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
 import numpy as np
@@ -46,11 +46,25 @@ WorkTimer = Callable[[Callable[[], None]], float]
 
 
 @dataclass(frozen=True, slots=True)
+class ExpertGroups:
+    """Consecutive experts in groups of equal size: only those of the best groups can be chosen (DeepSeek)."""
+
+    count: int
+    num_chosen: int
+    num_summed: int  #: a group is as good as the sum of that many of its best experts: 1 or 2
+
+
+@dataclass(frozen=True, slots=True)
 class Routing:
-    """How the scores of experts become a choice: softmax over all of them, then the most probable ones."""
+    """How the scores of experts become a choice: each a probability, then the most probable ones with their weights."""
 
     num_chosen: int
     sums_to_one: bool  #: the chosen experts' weights are scaled to sum to one
+    is_sigmoid: bool = False  #: a probability is the sigmoid of its score; False: softmax over all scores
+    #: [experts] float32: added to probabilities for the choice, not for the weights; None: nothing is added.
+    correction: torch.Tensor | None = field(default=None, compare=False)
+    groups: ExpertGroups | None = None  #: None: any experts can be chosen
+    scale: float = 1.0  #: factor on the weights, after they have been made to sum to one
 
 
 #: (x [T, hidden], scores [T, experts]) -> the weighted sum of the chosen experts [T, hidden]

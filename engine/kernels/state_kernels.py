@@ -124,3 +124,20 @@ class StateKernels(Protocol):
         x [T, H P], dt [T, H] and b, c [T, G S], strided rows; states [N, H, P, S] float32.
         """
         ...
+
+    def gated_norm(
+        self,
+        x: torch.Tensor,
+        gate: torch.Tensor,
+        weight: torch.Tensor,
+        eps: float,
+        num_groups: int,
+        *,
+        is_gated_first: bool,
+    ) -> torch.Tensor:
+        """weight * norm(x silu(gate)) if is_gated_first, else weight * norm(x) silu(gate): [T, I] in the dtype of x,
+        newly allocated. norm divides each of the groups of channels by its root mean square, in float32.
+
+        x [T, I], contiguous; gate [T, I], strided rows; weight [I] float32.
+        """
+        ...

@@ -39,8 +39,17 @@ class TokenEmbedding:
         self._head = head
 
     @classmethod
-    def load(cls, weights: WeightSource, name: str, num_tokens: int, size: int, *, head: str | None) -> Self:
-        """head: name of the output head's tensor; None: it is tied to the embedding."""
+    def load(
+        cls,
+        weights: WeightSource,
+        name: str,
+        num_tokens: int,
+        size: int,
+        *,
+        head: str | None,
+        has_head_bias: bool = False,
+    ) -> Self:
+        """head: name of the output head's tensor; None: it is tied to the embedding, and has no bias."""
         group = weights.group
         shard = Shard.padded(num_tokens, group.place)
         length = -(-num_tokens // group.place.size)  # rows of every process, so that their logits can be joined
@@ -54,7 +63,11 @@ class TokenEmbedding:
         if head is None:
             embed, multiply = weights.operators.tied_embedding(table)
         else:
-            embed, multiply = weights.operators.embedding(table), weights.operators.linear(take(head), None)
+            bias = None
+            if has_head_bias:
+                bias = weights.take(f"{head}.bias", num_tokens if shard.is_whole else shard)
+                bias = F.pad(bias, (0, length - shard.held))
+            embed, multiply = weights.operators.embedding(table), weights.operators.linear(take(head), bias)
         if shard.is_whole:
             return cls(embed, multiply)
         return cls(_embed_parts(embed, shard, group), _join_logits(multiply, num_tokens, group))

@@ -13,6 +13,7 @@ import torch
 
 from engine.errors import CheckpointError
 from engine.kernels.operators import ExpertsFunction, Operators, Routing
+from engine.kernels.reference import choose_experts
 from engine.layers.linear import Linear
 from engine.layers.mlp import GatedMLP
 from engine.layers.weights import WeightSource
@@ -56,7 +57,7 @@ class Experts:
         routing: Routing,
     ) -> Self:
         """Takes the experts' matrices: gate and up [ffn, hidden], down [hidden, ffn]. Raises CheckpointError where more
-        experts are to be chosen than there are."""
+        experts are to be chosen than there are, or in groups that there are not."""
         _check_choice(routing, len(names))
         group = _summed_over(weights, ffn)
         grouped = weights.operators.grouped_experts
@@ -117,9 +118,10 @@ class Experts:
 
 
 class WithSharedExpert:
-    """Experts, and a shared expert for every token, weighted by the sigmoid of a score (Qwen2-MoE)."""
+    """Experts, and a shared expert for every token, weighted by the sigmoid of a score (Qwen2-MoE), or not at all."""
 
-    def __init__(self, experts: Experts, shared: GatedMLP, gate: Linear) -> None:
+    def __init__(self, experts: Experts, shared: GatedMLP, gate: Linear | None = None) -> None:
+        """gate: gives the score."""
         self.is_capturable = experts.is_capturable
         self._experts = experts
         self._shared = shared
@@ -127,18 +129,17 @@ class WithSharedExpert:
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         """x [T, hidden] -> [T, hidden]."""
-        partial = self._experts.partial(x) + self._gate(x).sigmoid() * self._shared.partial(x)
-        return self._shared.completed(partial)
+        shared = self._shared.partial(x)
+        if self._gate is not None:
+            shared = self._gate(x).sigmoid() * shared
+        return self._shared.completed(self._experts.partial(x) + shared)
 
 
 def chosen_by_host(experts: Sequence[GatedMLP], routing: Routing) -> ExpertsFunction:
     """The mixture in which each expert has products of its own: the host reads which ones some token chooses."""
 
     def mix(x: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
-        probabilities = scores.softmax(dim=-1, dtype=torch.float32)
-        weights, chosen = probabilities.topk(routing.num_chosen, dim=-1)  # [T, chosen]
-        if routing.sums_to_one:
-            weights /= weights.sum(dim=-1, keepdim=True)
+        chosen, weights = choose_experts(scores, routing)  # [T, C] each
         weights = weights.to(x.dtype)
         output = torch.zeros_like(x)
         for index in sorted(set(chosen.flatten().tolist())):
@@ -150,8 +151,16 @@ def chosen_by_host(experts: Sequence[GatedMLP], routing: Routing) -> ExpertsFunc
 
 
 def _check_choice(routing: Routing, num_experts: int) -> None:
-    if routing.num_chosen > num_experts:
-        raise CheckpointError(f"config.json: {routing.num_chosen} of {num_experts} experts cannot be chosen")
+    num_eligible, groups = num_experts, routing.groups
+    if groups is not None:
+        size = num_experts // groups.count
+        if size * groups.count != num_experts or groups.num_chosen > groups.count or groups.num_summed > size:
+            raise CheckpointError(
+                f"config.json: {num_experts} experts in {groups.count} groups, {groups.num_chosen} chosen, do not fit"
+            )
+        num_eligible = groups.num_chosen * size
+    if routing.num_chosen > num_eligible:
+        raise CheckpointError(f"config.json: {routing.num_chosen} of {num_eligible} experts cannot be chosen")
 
 
 def _summed_over(weights: WeightSource, ffn: Size) -> Group | None:

@@ -14,7 +14,6 @@ import torch.nn.functional as F
 from engine.attention.backend import ForwardBatch, StateShape
 from engine.attention.rotation import Rotation
 from engine.kernels.state_kernels import ScanHeads, StateKernels
-from engine.layers.gated_norm import GatedNorm
 from engine.layers.linear import Linear
 from engine.layers.weights import WeightSource
 
@@ -64,7 +63,7 @@ class Mamba2Weights:
     taps: torch.Tensor  #: [K, C]
     conv_bias: torch.Tensor | None  #: [C]
     heads: ScanHeads
-    norm: GatedNorm | None
+    norm: torch.Tensor | None  #: [I] float32
     out_proj: Linear  #: [hidden, I]
     kernels: StateKernels
 
@@ -73,10 +72,6 @@ class Mamba2Weights:
         """Takes the tensors of the layer `name`, under the names of Hugging Face checkpoints."""
         channels, convolved, num_heads = sizes.num_channels, sizes.num_convolved, sizes.num_heads
         a_log, d, dt_bias = (weights.take(f"{name}.{part}", num_heads).float() for part in ("A_log", "D", "dt_bias"))
-        norm = None
-        if sizes.has_norm:
-            scales = weights.take(f"{name}.norm.weight", channels).float()
-            norm = GatedNorm(scales, sizes.norm_eps, sizes.num_groups, sizes.is_gated_first)
         return cls(
             in_proj=Linear.load(
                 weights, f"{name}.in_proj", sizes.hidden, channels + convolved + num_heads, bias=sizes.has_bias
@@ -84,7 +79,7 @@ class Mamba2Weights:
             taps=weights.take(f"{name}.conv1d.weight", convolved, 1, sizes.num_taps)[:, 0].t().contiguous(),
             conv_bias=weights.take(f"{name}.conv1d.bias", convolved) if sizes.has_conv_bias else None,
             heads=ScanHeads(-a_log.exp(), d, dt_bias, sizes.step_limits),
-            norm=norm,
+            norm=weights.take(f"{name}.norm.weight", channels).float() if sizes.has_norm else None,
             out_proj=Linear.load(weights, f"{name}.out_proj", channels, sizes.hidden, bias=sizes.has_output_bias),
             kernels=weights.operators.state_kernels,
         )
@@ -109,6 +104,7 @@ class Mamba2:
         channels, numbers = sizes.num_channels, sizes.num_groups * sizes.num_states
         self._parts = [channels, sizes.num_convolved, sizes.num_heads]
         self._convolved_parts = [channels, numbers, numbers]
+        self._sizes = sizes
         self._weights = weights
         self._factors: torch.Tensor | None = None  # [I + C + H]
         if factors is not None:
@@ -126,4 +122,11 @@ class Mamba2:
         convolved = kernels.causal_conv(convolved, weights.taps, weights.conv_bias, states.in_place(self._conv_id))
         inputs, b, c = convolved.split(self._convolved_parts, dim=-1)
         scanned = kernels.head_scan(inputs, dt, b, c, weights.heads, states.in_place(self._ssm_id))
-        return weights.out_proj(weights.norm(scanned, gate) if weights.norm else scanned * F.silu(gate))
+        if weights.norm is None:
+            return weights.out_proj(scanned * F.silu(gate))
+        sizes = self._sizes
+        return weights.out_proj(
+            kernels.gated_norm(
+                scanned, gate, weights.norm, sizes.norm_eps, sizes.num_groups, is_gated_first=sizes.is_gated_first
+            )
+        )

@@ -45,6 +45,12 @@ class LayerNorm(Norm):
         weight, bias = weights.take(f"{name}.weight", size), weights.take(f"{name}.bias", size)
         return cls(weights.operators.layer_norm(weight, bias, eps))
 
+    @classmethod
+    def without_bias(cls, weights: WeightSource, name: str, size: int, eps: float) -> Self:
+        """Takes `name`.weight [size]; nothing is added to the scaled channels."""
+        weight = weights.take(f"{name}.weight", size)
+        return cls(weights.operators.layer_norm(weight, torch.zeros_like(weight), eps))
+
 
 def scales_around_one(weights: WeightSource, name: str, size: int) -> torch.Tensor:
     """Takes `name`.weight [size] of a norm whose checkpoints store its scales minus one. The sum stays in float32,

@@ -31,13 +31,14 @@ class WeightSource(Protocol):
 
     @property
     def dtype(self) -> torch.dtype:
-        """The model's data type: that of every tensor handed out."""
+        """The model's data type: that of every tensor handed out, unless another one is asked for."""
         ...
 
     def __contains__(self, name: str) -> bool: ...
 
-    def take(self, name: str, *shape: Size) -> torch.Tensor:
-        """The tensor of that name; of sharded dimensions only the part that this process holds.
+    def take(self, name: str, *shape: Size, dtype: torch.dtype | None = None) -> torch.Tensor:
+        """The tensor of that name; of sharded dimensions only the part that this process holds. dtype: None: the
+        model's own.
 
         Raises CheckpointError where it is missing or has another shape.
         """
@@ -79,9 +80,9 @@ class Within:
     def __contains__(self, name: str) -> bool:
         return self._inner(name) in self._weights
 
-    def take(self, name: str, *shape: Size) -> torch.Tensor:
+    def take(self, name: str, *shape: Size, dtype: torch.dtype | None = None) -> torch.Tensor:
         """As WeightSource.take."""
-        return self._weights.take(self._inner(name), *shape)
+        return self._weights.take(self._inner(name), *shape, dtype=dtype)
 
     def take_matrix(self, name: str, *shape: Size) -> torch.Tensor:
         """As WeightSource.take_matrix."""
@@ -110,13 +111,13 @@ class ShapesOnly:
     def __contains__(self, name: str) -> bool:
         return True
 
-    def take(self, name: str, *shape: Size) -> torch.Tensor:
+    def take(self, name: str, *shape: Size, dtype: torch.dtype | None = None) -> torch.Tensor:
         """Zeros of the shape that this process holds."""
         held = self._counted(shape)
         self._num_zeros += math.prod(held)
         if self._num_zeros > _MAX_ZEROS:
             raise CheckpointError(f"config.json describes norms and biases of more than {_MAX_ZEROS} numbers")
-        return torch.zeros(held, dtype=self.dtype)
+        return torch.zeros(held, dtype=dtype or self.dtype)
 
     def take_matrix(self, name: str, *shape: Size) -> torch.Tensor:
         """A meta tensor of the shape that this process holds."""

@@ -16,7 +16,7 @@ from engine.layers.embedding import TokenEmbedding
 from engine.layers.heads import HeadShare
 from engine.layers.linear import Linear
 from engine.layers.mlp import FeedForward, GatedMLP
-from engine.layers.norm import RMSNorm
+from engine.layers.norm import Norm, RMSNorm
 from engine.layers.weights import WeightSource
 from engine.models.config_reader import ConfigReader
 from engine.models.rope import Rope, read_rope
@@ -45,13 +45,25 @@ class LlamaConfig:
     has_head_norm: bool  #: RMS norm on each query and key head (Qwen3)
     is_tied: bool  #: the output head is the token embedding
     has_fused_weights: bool = False  #: q, k and v are one tensor, gate and up another (Phi-3)
+    has_head_bias: bool = False  #: in the output head (Phi-2)
+    is_parallel: bool = False  #: attention and MLP read the output of one norm, side by side (Cohere)
+    #: Rotary embeddings by layer, None where heads are not rotated; None: `rope` in all of them.
+    layer_ropes: tuple[Rope | None, ...] | None = None
+    embedding_scale: float = 1.0  #: factor on embeddings
+    logit_scale: float = 1.0  #: factor on logits
+    embedding_name: str = "model.embed_tokens"
+    norm_name: str = "model.norm"  #: of the norm after the last layer
+    load_norm: "NormLoader" = RMSNorm.load
+    load_qkv: "QKVLoader | None" = None  #: makes the projections of a layer's heads; None: Llama's own
     load_mlp: "MLPLoader | None" = None  #: makes a layer's feed-forward part; None: the gated MLP
     load_layer: "LayerLoader | None" = None  #: makes a whole layer; None: Llama's own
 
     @classmethod
-    def read(cls, config: ConfigReader) -> Self:
-        """Raises CheckpointError for a config.json that is incomplete or contradicts itself."""
-        config.expect("hidden_act", "silu")
+    def read(cls, config: ConfigReader, *, is_gated: bool = True) -> Self:
+        """is_gated: the MLP is that of Llama; otherwise the caller reads the activation. Raises CheckpointError for a
+        config.json that is incomplete or contradicts itself."""
+        if is_gated:
+            config.expect("hidden_act", "silu")
         hidden_size = config.require("hidden_size", int)
         num_heads = config.require("num_attention_heads", int)
         num_kv_heads = config.get("num_key_value_heads", int, num_heads)
@@ -79,6 +91,17 @@ class LlamaConfig:
             is_tied=config.get("tie_word_embeddings", bool, False),
         )
 
+    @property
+    def ropes(self) -> list[Rope]:
+        """The different rotary embeddings; a step computes each of them once."""
+        ropes = (self.rope,) if self.layer_ropes is None else self.layer_ropes
+        return list(dict.fromkeys(rope for rope in ropes if rope is not None))
+
+    def rotation_of(self, layer_id: int) -> int | None:
+        """Index into `ropes` of that layer's embedding; None: it rotates no heads."""
+        rope = self.rope if self.layer_ropes is None else self.layer_ropes[layer_id]
+        return None if rope is None else self.ropes.index(rope)
+
 
 def llama(config: ConfigReader, weights: WeightSource) -> "Llama":
     """Builds Llama; every setting comes from `LlamaConfig.read` unchanged."""
@@ -97,50 +120,79 @@ class Llama:
         self.attention_shapes = tuple(replace(heads.shape, window=window) for window in config.windows)
         head = None if config.is_tied else "lm_head"
         self._tokens = TokenEmbedding.load(
-            weights, "model.embed_tokens", config.vocab_size, config.hidden_size, head=head
+            weights,
+            config.embedding_name,
+            config.vocab_size,
+            config.hidden_size,
+            head=head,
+            has_head_bias=config.has_head_bias,
         )
-        self._rotary = config.rope.rotary(config.shape.head_dim)
+        self._embedding_scale = config.embedding_scale
+        self._rotaries = [rope.rotary(config.shape.head_dim) for rope in config.ropes]
         load_layer = config.load_layer or _layer
         layers = [load_layer(config, heads, i, weights) for i in range(config.num_layers)]
         self._layers = Decoder(layers, weights.operators)
         self.is_capturable = self._layers.is_capturable
-        self._norm = RMSNorm.load(weights, "model.norm", config.hidden_size, config.norm_eps)
+        self._norm = config.load_norm(weights, config.norm_name, config.hidden_size, config.norm_eps)
+        self._logit_scale = config.logit_scale
 
     def forward(self, batch: ForwardBatch) -> torch.Tensor:
         """Final hidden states of the step's tokens, [T, hidden]; writes their keys and values."""
         hidden = self._tokens(batch.token_ids)
-        update = self._layers(hidden, [self._rotary.at(batch.positions)], batch)
+        if self._embedding_scale != 1.0:
+            hidden *= self._embedding_scale
+        update = self._layers(hidden, [rotary.at(batch.positions) for rotary in self._rotaries], batch)
         return self._norm(hidden, update)
 
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
         """hidden [rows, hidden] -> [rows, vocab_size]."""
-        return self._tokens.logits(hidden)
+        logits = self._tokens.logits(hidden)
+        return logits if self._logit_scale == 1.0 else logits.mul_(self._logit_scale)
 
 
 def _layer(config: LlamaConfig, heads: HeadShare, layer_id: int, weights: WeightSource) -> DecoderLayer:
     name, hidden = f"model.layers.{layer_id}", config.hidden_size
-    qkv, qkv_sizes = [f"{name}.self_attn.{part}_proj" for part in "qkv"], heads.qkv
-    if config.has_fused_weights:
-        qkv, qkv_sizes = [f"{name}.self_attn.qkv_proj"], [Shard.stacked(qkv_sizes)]
+    norm = config.load_norm(weights, f"{name}.input_layernorm", hidden, config.norm_eps)
+    mlp_norm = norm
+    if not config.is_parallel:
+        mlp_norm = config.load_norm(weights, f"{name}.post_attention_layernorm", hidden, config.norm_eps)
     return DecoderLayer(
-        mixer_norm=RMSNorm.load(weights, f"{name}.input_layernorm", hidden, config.norm_eps),
-        mixer=SelfAttention(
-            layer_id,
-            heads.shape,
-            Linear.fused(weights, qkv, hidden, qkv_sizes, bias=config.has_qkv_bias),
-            Linear.load(weights, f"{name}.self_attn.o_proj", heads.queries, hidden, bias=config.has_output_bias),
-            _head_norms(config, f"{name}.self_attn", weights) if config.has_head_norm else None,
-        ),
-        mlp_norm=RMSNorm.load(weights, f"{name}.post_attention_layernorm", hidden, config.norm_eps),
+        mixer_norm=norm,
+        mixer=self_attention(config, heads, layer_id, weights),
+        mlp_norm=mlp_norm,
         mlp=(config.load_mlp or gated_mlp)(config, layer_id, weights),
-        rotation=0,
+        rotation=config.rotation_of(layer_id),
+        is_parallel=config.is_parallel,
     )
 
 
+#: (weights, name, size, epsilon) -> that norm
+NormLoader = Callable[[WeightSource, str, int, float], Norm]
+#: (settings, heads of this process, name of a layer's attention, weights) -> queries, keys and values of its input
+QKVLoader = Callable[[LlamaConfig, HeadShare, str, WeightSource], Linear]
 #: (settings, heads of this process, layer id, weights) -> that layer
 LayerLoader = Callable[[LlamaConfig, HeadShare, int, WeightSource], DecoderLayer]
 #: (settings, layer id, weights) -> the feed-forward part of that layer
 MLPLoader = Callable[[LlamaConfig, int, WeightSource], FeedForward]
+
+
+def self_attention(config: LlamaConfig, heads: HeadShare, layer_id: int, weights: WeightSource) -> SelfAttention:
+    """The attention of a Llama layer."""
+    name = f"model.layers.{layer_id}.self_attn"
+    return SelfAttention(
+        layer_id,
+        heads.shape,
+        (config.load_qkv or _qkv)(config, heads, name, weights),
+        Linear.load(weights, f"{name}.o_proj", heads.queries, config.hidden_size, bias=config.has_output_bias),
+        _head_norms(config, name, weights) if config.has_head_norm else None,
+    )
+
+
+def _qkv(config: LlamaConfig, heads: HeadShare, name: str, weights: WeightSource) -> Linear:
+    names, sizes = [f"{name}.{part}_proj" for part in "qkv"], heads.qkv
+    if config.has_fused_weights:
+        names, sizes = [f"{name}.qkv_proj"], [Shard.stacked(sizes)]
+    return Linear.fused(weights, names, config.hidden_size, sizes, bias=config.has_qkv_bias)
 
 
 def gated_mlp(config: LlamaConfig, layer_id: int, weights: WeightSource) -> GatedMLP:

@@ -14,15 +14,20 @@ from engine.json_files import quoted
 from engine.layers.weights import WeightSource
 from engine.models.bamba import bamba
 from engine.models.causal_lm import CausalLM
+from engine.models.cohere import cohere, cohere2
 from engine.models.config_reader import ConfigReader
+from engine.models.ernie4_5 import ernie4_5
+from engine.models.falcon import falcon
 from engine.models.falcon_h1 import falcon_h1
 from engine.models.gemma2 import gemma2
 from engine.models.gemma3 import VISION_TENSORS, gemma3, gemma3_with_vision
+from engine.models.glm4 import glm4
 from engine.models.gpt2 import CAUSAL_MASKS, gpt2
 from engine.models.gpt_neox import MASKS_AND_FREQUENCIES, gpt_neox
 from engine.models.granite_hybrid import granite_hybrid
 from engine.models.jamba import jamba
 from engine.models.lfm2 import lfm2
+from engine.models.lfm2_moe import lfm2_moe
 from engine.models.llama import ROTARY_FREQUENCIES, llama
 from engine.models.mamba import falcon_mamba, mamba
 from engine.models.mamba2 import mamba2
@@ -31,6 +36,7 @@ from engine.models.mixtral import mixtral
 from engine.models.nemotron_h import nemotron_h
 from engine.models.olmo2 import olmo2
 from engine.models.opt import opt
+from engine.models.phi import phi
 from engine.models.phi3 import phi3
 from engine.models.qwen2 import qwen2
 from engine.models.qwen2_moe import qwen2_moe
@@ -38,6 +44,8 @@ from engine.models.qwen3 import qwen3
 from engine.models.qwen3_5 import EXTRA_TENSORS, qwen3_5, qwen3_5_moe
 from engine.models.qwen3_moe import qwen3_moe
 from engine.models.qwen3_next import qwen3_next
+from engine.models.stablelm import stablelm
+from engine.models.starcoder2 import starcoder2
 
 #: (config.json, weights) -> model. Raises CheckpointError for settings that the code does not implement.
 ModelBuilder = Callable[[ConfigReader, WeightSource], CausalLM]
@@ -122,55 +130,49 @@ _REGISTERED = (
         ignored=_NO_TENSORS,
         is_divisible=False,
     ),
-    *(
-        Architecture(name, build, summary, refused, ignored=ignored, is_divisible=False)
-        for name, build, summary, refused, ignored in (
-            (
-                "FalconMambaForCausalLM",
-                falcon_mamba,
-                "Mamba with normalised dt, B and C",
-                "",
-                _NO_TENSORS,
-            ),
-            ("Mamba2ForCausalLM", mamba2, "Mamba-2, Codestral Mamba too", "", _NO_TENSORS),
-            (
-                "BambaForCausalLM",
-                bamba,
-                "Mamba-2 layers, attention with half-rotated heads in some",
-                "",
-                ROTARY_FREQUENCIES,
-            ),
-            (
-                "FalconH1ForCausalLM",
-                falcon_h1,
-                "attention and Mamba-2 side by side in every layer",
-                "",
-                ROTARY_FREQUENCIES,
-            ),
-            (
-                "GraniteMoeHybridForCausalLM",
-                granite_hybrid,
-                "Granite 4: Mamba-2 or attention, shared MLP with or without mixture of experts",
-                "",
-                ROTARY_FREQUENCIES,
-            ),
-            (
-                "NemotronHForCausalLM",
-                nemotron_h,
-                "one part per layer: Mamba-2, attention or MLP",
-                "mixtures of experts",
-                _NO_TENSORS,
-            ),
-            (
-                "Lfm2ForCausalLM",
-                lfm2,
-                "gated short convolutions, attention in some layers",
-                "",
-                ROTARY_FREQUENCIES,
-            ),
-        )
+    Architecture(
+        "FalconMambaForCausalLM",
+        falcon_mamba,
+        "Mamba with normalised dt, B and C",
+        ignored=_NO_TENSORS,
+        is_divisible=False,
+    ),
+    Architecture("Mamba2ForCausalLM", mamba2, "Mamba-2, Codestral Mamba too", ignored=_NO_TENSORS, is_divisible=False),
+    Architecture(
+        "BambaForCausalLM", bamba, "Mamba-2 layers, attention with half-rotated heads in some", is_divisible=False
+    ),
+    Architecture(
+        "FalconH1ForCausalLM", falcon_h1, "attention and Mamba-2 side by side in every layer", is_divisible=False
+    ),
+    Architecture(
+        "GraniteMoeHybridForCausalLM",
+        granite_hybrid,
+        "Granite 4: Mamba-2 or attention; shared MLP, with or without mixture of experts",
+        is_divisible=False,
+    ),
+    Architecture(
+        "NemotronHForCausalLM",
+        nemotron_h,
+        "one part per layer: Mamba-2, attention or MLP",
+        "mixtures of experts",
+        ignored=_NO_TENSORS,
+        is_divisible=False,
+    ),
+    Architecture("Lfm2ForCausalLM", lfm2, "gated short convolutions, attention in some layers", is_divisible=False),
+    Architecture(
+        "Lfm2MoeForCausalLM", lfm2_moe, "LFM2 with mixture of experts in the upper layers", is_divisible=False
     ),
     Architecture("GPT2LMHeadModel", gpt2, "learned positions", ignored=CAUSAL_MASKS),
+    Architecture("CohereForCausalLM", cohere, "Command R; attention and MLP side by side, normalised heads"),
+    Architecture("Cohere2ForCausalLM", cohere2, "Command R7B, Command A; windows, full attention without positions"),
+    Architecture("Starcoder2ForCausalLM", starcoder2, "LayerNorm, plain MLP, one window for all layers, or none"),
+    Architecture("Glm4ForCausalLM", glm4, "GLM-4-0414; norms before and after each part, partly rotated heads"),
+    Architecture("StableLmForCausalLM", stablelm, "LayerNorm, partly rotated heads; StableLM 2 too"),
+    Architecture("PhiForCausalLM", phi, "Phi-1 and Phi-2; attention and MLP side by side", "normalised heads"),
+    Architecture(
+        "FalconForCausalLM", falcon, "one key head, or one per group; attention and MLP side by side", "alibi"
+    ),
+    Architecture("Ernie4_5ForCausalLM", ernie4_5, "adjacent channels rotate together"),
 )
 
 ARCHITECTURES: Mapping[str, Architecture] = {architecture.name: architecture for architecture in _REGISTERED}

@@ -86,6 +86,17 @@ _GRANITE = {
     "attention_multiplier": 0.3,
 }
 
+_FALCON = {
+    "vocab_size": VOCAB_SIZE,
+    "hidden_size": 48,
+    "ffn_hidden_size": 80,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 6,
+    "max_position_embeddings": CONTEXT,
+    "initializer_range": 0.2,
+    "eos_token_id": None,
+}
+
 #: name -> (registered architecture, which is also the class of transformers; settings of its config). Every registered
 #: architecture has one variant or more: tests/engine/models and tests/engine/parallel run over all of them.
 VARIANTS: Mapping[str, tuple[str, dict[str, Any]]] = {
@@ -354,6 +365,21 @@ VARIANTS: Mapping[str, tuple[str, dict[str, Any]]] = {
             "layer_types": ["conv", "full_attention", "conv"],
         },
     ),
+    "lfm2-moe": (
+        "Lfm2MoeForCausalLM",
+        {
+            **{key: value for key, value in _SIZES.items() if key != "head_dim"},
+            "num_attention_heads": 3,
+            "num_key_value_heads": 1,
+            "conv_bias": True,
+            "num_dense_layers": 1,
+            "num_experts": 5,
+            "num_experts_per_tok": 2,
+            "moe_intermediate_size": 24,
+            "routed_scaling_factor": 1.7,
+            "layer_types": ["conv", "full_attention", "conv"],
+        },
+    ),
     "gpt2": (
         "GPT2LMHeadModel",
         {
@@ -365,6 +391,34 @@ VARIANTS: Mapping[str, tuple[str, dict[str, Any]]] = {
             "eos_token_id": None,
         },
     ),
+    "cohere": ("CohereForCausalLM", {**_SIZES, "head_dim": 8, "pad_token_id": None, "attention_bias": True}),
+    "cohere-with-head-norms": (
+        "CohereForCausalLM",
+        {**_SIZES, "head_dim": 8, "pad_token_id": None, "use_qk_norm": True, "logit_scale": 0.5},
+    ),
+    "cohere2": (
+        "Cohere2ForCausalLM",
+        {**_SIZES, "head_dim": 8, "pad_token_id": None, "sliding_window": WINDOW, "sliding_window_pattern": 2},
+    ),
+    "starcoder2": ("Starcoder2ForCausalLM", {**_SIZES, "head_dim": 8, "sliding_window": WINDOW}),
+    "glm4": ("Glm4ForCausalLM", {**_SIZES, "pad_token_id": None, "attention_bias": True}),
+    "stablelm": ("StableLmForCausalLM", {**_SIZES, "hidden_size": 96, "use_qkv_bias": True}),
+    "stablelm-parallel": (
+        "StableLmForCausalLM",
+        {**_SIZES, "hidden_size": 96, "use_parallel_residual": True, "qk_layernorm": True},
+    ),
+    "phi": ("PhiForCausalLM", {**_SIZES, "head_dim": 8, "num_key_value_heads": None}),
+    "falcon": ("FalconForCausalLM", {**_FALCON, "bias": True}),
+    "falcon-in-sequence": (
+        "FalconForCausalLM",
+        {**_FALCON, "parallel_attn": False, "multi_query": False, "tie_word_embeddings": False},
+    ),
+    "falcon-new": ("FalconForCausalLM", {**_FALCON, "new_decoder_architecture": True, "num_kv_heads": 2}),
+    "falcon-new-with-one-norm": (
+        "FalconForCausalLM",
+        {**_FALCON, "new_decoder_architecture": True, "num_kv_heads": 2, "num_ln_in_parallel_attn": 1},
+    ),
+    "ernie4-5": ("Ernie4_5ForCausalLM", {**_SIZES, "pad_token_id": None, "use_bias": True}),
 }
 
 
@@ -428,6 +482,9 @@ def save(name: str, folder: Path, **changes: object) -> TinyModel:
             "model.language_model.norm.weight",
         ):
             parameter.data += 15.0
+    for tensor_name, tensor in [*model.named_parameters(), *model.named_buffers()]:
+        if tensor_name.endswith(("e_score_correction_bias", "expert_bias")):
+            tensor.data += 0.2 * torch.randn_like(tensor)
     model.save_pretrained(folder)
     write_tokenizer(folder)
     return TinyModel(folder)

@@ -48,6 +48,22 @@ static AGON_INLINE void widen_row(const T* from, int64_t count, float* to) {
   if (n < count) store(to + n, load_part(from + n, int(count - n)));
 }
 
+constexpr int kTogether = 4;  // channels that share loads of b and c; kScanChannels is a multiple
+
+// The states of kTogether channels, [vectors] each, after one token; totals += state times c.
+static AGON_INLINE void advance(Floats* state, int64_t num_vectors, Floats decay, const Floats (&scaled)[kTogether],
+                                const Floats* b, const Floats* c, Floats (&totals)[kTogether]) {
+  for (int64_t v = 0; v < num_vectors; v++) {
+    const Floats b_v = b[v], c_v = c[v];
+#pragma GCC unroll 4
+    for (int j = 0; j < kTogether; j++) {
+      const Floats now = decay * state[j * num_vectors + v] + scaled[j] * b_v;
+      state[j * num_vectors + v] = now;
+      totals[j] += now * c_v;
+    }
+  }
+}
+
 // Space of one thread: vectors of state of kScanChannels channels, and of b and c.
 struct HeadScanSpace {
   std::vector<Floats> state, b, c;
@@ -83,16 +99,14 @@ static void scan_channels(const HeadScanArgs<T>& args, int64_t sequence, int64_t
     const float step = steps[token * args.num_heads + head], decay = decays[token * args.num_heads + head];
     const T* const x = args.x + token * args.x_stride + first;
     T* const y = args.y + token * num_all + first;
-    for (int64_t i = 0; i < count; i++) {
-      const float input = to_float(x[i]);
-      const Floats scaled = splat(step * input), factor = splat(decay);
-      Floats* const state = space.state.data() + i * num_vectors;
-      Floats total = splat(0.0f);
-      for (int64_t v = 0; v < num_vectors; v++) {
-        state[v] = factor * state[v] + scaled * b[v];
-        total += state[v] * c[v];
-      }
-      store_one(y + i, sum(total) + args.d[head] * input);
+    for (int64_t i = 0; i < count; i += kTogether) {
+      const int some = int(std::min<int64_t>(kTogether, count - i));
+      float inputs[kTogether] = {};
+      Floats scaled[kTogether], totals[kTogether];
+      for (int j = 0; j < some; j++) inputs[j] = to_float(x[i + j]);
+      for (int j = 0; j < kTogether; j++) scaled[j] = splat(step * inputs[j]), totals[j] = splat(0.0f);
+      advance(space.state.data() + i * num_vectors, num_vectors, splat(decay), scaled, b, c, totals);
+      for (int j = 0; j < some; j++) store_one(y + i + j, sum(totals[j]) + args.d[head] * inputs[j]);
     }
   }
   for (int64_t i = 0; i < count; i++)

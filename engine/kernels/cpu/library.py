@@ -28,6 +28,7 @@ _SIGNATURES = {
     "causal_conv": _P + _I + 3 * _P + _I + 3 * _P + _I + _P + 3 * _I,
     "selective_scan": 5 * (_P + _I) + 3 * _P + _I + 3 * _P + _I + _P + 2 * _I,
     "gated_delta": 4 * (_P + _I) + 4 * _P + _I + 3 * _P + _I + _P + 4 * _I + _F,
+    "gated_norm": 2 * _P + _I + 2 * _P + 4 * _I + _F,
     "head_scan": 4 * (_P + _I) + 3 * _P + 2 * _F + _P + _I + 3 * _P + _I + _P + 4 * _I,
     "run_steps": _P + _I + _P,
 }

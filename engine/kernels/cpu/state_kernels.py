@@ -1,6 +1,5 @@
-"""The kernels of recurrent layers in C++ (causal_conv.cpp, selective_scan.cpp, head_scan.cpp, gated_delta.cpp).
-CppStateKernels is a StateKernels.
-StateKernels.
+"""The kernels of recurrent layers in C++ (causal_conv.cpp, selective_scan.cpp, head_scan.cpp, gated_norm.cpp,
+gated_delta.cpp). CppStateKernels is a StateKernels.
 
 Every result depends on its own sequence only, to the last bit: not on other sequences, steps or the number of threads.
 """
@@ -21,6 +20,7 @@ class CppStateKernels:
         """dtype: of activations, float32 or bfloat16."""
         self._num_threads = library.num_threads
         self._causal_conv = library.function("causal_conv", dtype)
+        self._gated_norm = library.function("gated_norm", dtype)
         self._head_scan = library.function("head_scan", dtype)
         self._selective_scan = library.function("selective_scan", dtype)
         self._gated_delta = library.function("gated_delta", dtype)
@@ -116,6 +116,29 @@ class CppStateKernels:
             heads.a.data_ptr(), heads.d.data_ptr(), heads.dt_bias.data_ptr(), *heads.step_limits,
             *_addresses(states, num_heads, num_channels, num_numbers), y.data_ptr(),
             num_heads, num_channels, b.shape[1] // num_numbers, num_numbers, self._num_threads,
+        )  # fmt: skip
+        return y
+
+    def gated_norm(
+        self,
+        x: torch.Tensor,
+        gate: torch.Tensor,
+        weight: torch.Tensor,
+        eps: float,
+        num_groups: int,
+        *,
+        is_gated_first: bool,
+    ) -> torch.Tensor:
+        """As StateKernels.gated_norm; x and gate have one dtype."""
+        num_rows, num_channels = x.shape
+        assert x.is_contiguous()
+        assert gate.stride(1) == 1
+        assert x.dtype == gate.dtype
+        assert weight.dtype == torch.float32
+        y = torch.empty_like(x)
+        self._gated_norm(
+            x.data_ptr(), gate.data_ptr(), gate.stride(0), weight.data_ptr(), y.data_ptr(),
+            num_rows, num_groups, num_channels // num_groups, is_gated_first, eps, self._num_threads,
         )  # fmt: skip
         return y
 

@@ -9,48 +9,95 @@ import triton
 import triton.language as tl
 
 from engine.kernels.gpu.compilation import Compilation, Expectation
-from engine.kernels.operators import Routing
+from engine.kernels.operators import ExpertGroups, Routing
 
 #: Choices read at once: those of most decode steps; those of prompts.
 _FEW_CHOICES, _MANY_CHOICES = 1024, 4096
 
 
 @triton.jit
+def _in_best_groups(ranks, NUM_CHOSEN: tl.constexpr, NUM_SUMMED: tl.constexpr):
+    """ranks [groups, experts of a group], minus infinity where there is no expert; so are, then, those of other groups
+    than the best."""
+    sums = tl.max(ranks, 1)
+    if NUM_SUMMED == 2:
+        places = tl.arange(0, ranks.shape[1])
+        is_first = places[None, :] == tl.argmax(ranks, 1)[:, None]
+        sums += tl.max(tl.where(is_first, float("-inf"), ranks), 1)
+    groups = tl.arange(0, ranks.shape[0])
+    is_best = tl.zeros((ranks.shape[0],), tl.int32)
+    for _ in tl.static_range(NUM_CHOSEN):
+        is_next = groups == tl.argmax(sums, 0)
+        is_best = tl.where(is_next, 1, is_best)
+        sums = tl.where(is_next, float("-inf"), sums)
+    return tl.where((is_best != 0)[:, None], ranks, float("-inf"))
+
+
+@triton.jit
 def _choose(
     scores_ptr,
+    correction_ptr,
     chosen_ptr,
     weights_ptr,
     scores_stride,
+    scale,
     NUM_EXPERTS: tl.constexpr,
     NUM_CHOSEN: tl.constexpr,
+    IS_SIGMOID: tl.constexpr,
     SUMS_TO_ONE: tl.constexpr,
+    NUM_GROUPS: tl.constexpr,
+    NUM_CHOSEN_GROUPS: tl.constexpr,
+    NUM_SUMMED: tl.constexpr,
+    BLOCK_G: tl.constexpr,
     BLOCK_E: tl.constexpr,
     BLOCK_C: tl.constexpr,
 ):
-    """Grid (T). scores [T, E] -> chosen experts [T, C], the most probable first, and their weights [T, C]."""
+    """Grid (T). scores [T, E] -> chosen experts [T, C], the most probable first, and their weights [T, C].
+
+    A block holds BLOCK_G groups of BLOCK_E experts, so that each group begins at a multiple of BLOCK_E.
+    """
     row = tl.program_id(0).to(tl.int64)
-    experts = tl.arange(0, BLOCK_E)
-    is_expert = experts < NUM_EXPERTS
+    GROUP_SIZE: tl.constexpr = NUM_EXPERTS // NUM_GROUPS
+    places = tl.arange(0, BLOCK_G * BLOCK_E)
+    experts = places
+    is_expert = places < NUM_EXPERTS
+    if NUM_GROUPS > 1:
+        experts = places // BLOCK_E * GROUP_SIZE + places % BLOCK_E
+        is_expert = (places // BLOCK_E < NUM_GROUPS) & (places % BLOCK_E < GROUP_SIZE)
     scores = tl.load(scores_ptr + row * scores_stride + experts, mask=is_expert, other=float("-inf")).to(tl.float32)
-    exponentials = tl.exp(scores - tl.max(scores, 0))
-    probabilities = exponentials / tl.sum(exponentials, 0)
+    if IS_SIGMOID:
+        probabilities = 1.0 / (1.0 + tl.exp(-scores))
+    else:
+        exponentials = tl.exp(scores - tl.max(scores, 0))
+        probabilities = exponentials / tl.sum(exponentials, 0)
+    ranks = scores  # equal probabilities may have different scores
+    if correction_ptr is not None:
+        ranks = probabilities + tl.load(correction_ptr + experts, mask=is_expert, other=0.0)
+    elif NUM_GROUPS > 1:
+        ranks = probabilities
     # Finite, NaN too: so that an expert that is not taken yet is before all that are, and C different ones are chosen.
-    ranks = tl.where(scores > -3e38, scores, -3e38)
+    ranks = tl.where(ranks > -1e38, ranks, -1e38)
     ranks = tl.where(is_expert, ranks, float("-inf"))
-    places = tl.arange(0, BLOCK_C)
+    if NUM_GROUPS > 1:
+        by_group = _in_best_groups(tl.reshape(ranks, (BLOCK_G, BLOCK_E)), NUM_CHOSEN_GROUPS, NUM_SUMMED)
+        ranks = tl.reshape(by_group, (BLOCK_G * BLOCK_E,))
+    choices = tl.arange(0, BLOCK_C)
     chosen = tl.zeros((BLOCK_C,), tl.int32)
     weights = tl.zeros((BLOCK_C,), tl.float32)
-    for place in tl.static_range(NUM_CHOSEN):
+    for choice in tl.static_range(NUM_CHOSEN):
         best = tl.argmax(ranks, 0)
-        is_best = experts == best
-        chosen = tl.where(places == place, best, chosen)
-        weights = tl.where(places == place, tl.sum(tl.where(is_best, probabilities, 0.0), 0), weights)
+        is_best = places == best
+        expert = best
+        if NUM_GROUPS > 1:
+            expert = best // BLOCK_E * GROUP_SIZE + best % BLOCK_E
+        chosen = tl.where(choices == choice, expert, chosen)
+        weights = tl.where(choices == choice, tl.sum(tl.where(is_best, probabilities, 0.0), 0), weights)
         ranks = tl.where(is_best, float("-inf"), ranks)
     if SUMS_TO_ONE:
-        weights /= tl.sum(weights, 0)
-    is_place = places < NUM_CHOSEN
-    tl.store(chosen_ptr + row * NUM_CHOSEN + places, chosen, mask=is_place)
-    tl.store(weights_ptr + row * NUM_CHOSEN + places, weights, mask=is_place)
+        weights /= tl.sum(weights, 0) + 1e-20  # sigmoids of very low scores are all zero
+    is_choice = choices < NUM_CHOSEN
+    tl.store(chosen_ptr + row * NUM_CHOSEN + choices, chosen, mask=is_choice)
+    tl.store(weights_ptr + row * NUM_CHOSEN + choices, weights * scale, mask=is_choice)
 
 
 @triton.jit(do_not_specialize=["num_choices"])
@@ -76,27 +123,41 @@ def _order(chosen_ptr, order_ptr, starts_ptr, num_choices, BLOCK: tl.constexpr):
 def choose_experts(scores: torch.Tensor, routing: Routing) -> tuple[torch.Tensor, torch.Tensor]:
     """scores [T, E], strided rows -> chosen [T, C] int32 and weights [T, C] float32, newly allocated.
 
-    Of equal scores the first expert is chosen. A row with NaN has weights of NaN, and C different experts.
+    Of equal ranks the first expert is chosen. C different experts are chosen for a row with NaN, too; a softmax makes
+    its weights NaN.
     """
     num_tokens, num_experts = scores.shape
     scores_stride, stride = scores.stride()
+    groups = routing.groups or ExpertGroups(1, 1, 1)
+    group_size = num_experts // groups.count
     assert stride == 1
-    assert 0 < routing.num_chosen <= num_experts
+    assert group_size * groups.count == num_experts
+    assert 0 < routing.num_chosen <= groups.num_chosen * group_size
+    assert 0 < groups.num_chosen <= groups.count
+    assert groups.num_summed in (1, 2)
+    assert routing.correction is None or routing.correction.dtype == torch.float32
     chosen = torch.empty((num_tokens, routing.num_chosen), dtype=torch.int32, device=scores.device)
     weights = torch.empty_like(chosen, dtype=torch.float32)
     if num_tokens:
-        block = triton.next_power_of_2(num_experts)
+        block_g, block_e = triton.next_power_of_2(groups.count), triton.next_power_of_2(group_size)
         _choose[(num_tokens,)](
             scores,
+            routing.correction,
             chosen,
             weights,
             scores_stride,
+            routing.scale,
             NUM_EXPERTS=num_experts,
             NUM_CHOSEN=routing.num_chosen,
+            IS_SIGMOID=routing.is_sigmoid,
             SUMS_TO_ONE=routing.sums_to_one,
-            BLOCK_E=block,
+            NUM_GROUPS=groups.count,
+            NUM_CHOSEN_GROUPS=groups.num_chosen,
+            NUM_SUMMED=groups.num_summed,
+            BLOCK_G=block_g,
+            BLOCK_E=block_e,
             BLOCK_C=triton.next_power_of_2(routing.num_chosen),
-            num_warps=_num_warps(block),
+            num_warps=_num_warps(block_g * block_e),
         )
     return chosen, weights
 
@@ -124,28 +185,47 @@ def _num_warps(block: int) -> int:
 
 
 def shipped() -> list[Compilation]:
-    """Configurations for Mixtral-8x7B and Qwen3-30B-A3B, and for decodes and prompts."""
+    """Configurations for Mixtral-8x7B, Qwen3-30B-A3B and DeepSeek V3, and for decodes and prompts."""
     pointers = {"scores_ptr": "*bf16", "chosen_ptr": "*i32", "weights_ptr": "*fp32"}
-    choose = [
-        Compilation(
-            name=f"choose_experts, bf16, {num_chosen} of {num_experts}",
-            kernel=_choose,
-            signature=pointers | {"scores_stride": "i32"},
-            constants={
-                "NUM_EXPERTS": num_experts,
-                "NUM_CHOSEN": num_chosen,
-                "SUMS_TO_ONE": True,
-                "BLOCK_E": num_experts,
-                "BLOCK_C": num_chosen,
-            },
-            divisible_by_16=frozenset(pointers) | strides,
-            num_warps=_num_warps(num_experts),
-            num_stages=3,
-            # A row is a few hundred bytes: 16 to 64 bits a thread.
-            expectation=Expectation(max_registers=64, has_wide_loads=False),
+    plain: dict[str, object] = {
+        "correction_ptr": None,
+        "IS_SIGMOID": False,
+        "NUM_GROUPS": 1,
+        "NUM_CHOSEN_GROUPS": 1,
+        "NUM_SUMMED": 1,
+        "BLOCK_G": 1,
+    }
+    grouped: dict[str, object] = {
+        "IS_SIGMOID": True,
+        "NUM_GROUPS": 8,
+        "NUM_CHOSEN_GROUPS": 4,
+        "NUM_SUMMED": 2,
+        "BLOCK_G": 8,
+    }
+    choose = []
+    for num_experts, num_chosen, form in ((8, 2, plain), (128, 8, plain), (256, 8, grouped)):
+        mine = pointers if form is plain else pointers | {"correction_ptr": "*fp32"}
+        in_groups = "" if form is plain else " in 8 groups"
+        choose.append(
+            Compilation(
+                name=f"choose_experts, bf16, {num_chosen} of {num_experts}{in_groups}",
+                kernel=_choose,
+                signature=mine | {"scores_stride": "i32", "scale": "fp32"},
+                constants=form
+                | {
+                    "NUM_EXPERTS": num_experts,
+                    "NUM_CHOSEN": num_chosen,
+                    "SUMS_TO_ONE": True,
+                    "BLOCK_E": num_experts if form is plain else num_experts // 8,
+                    "BLOCK_C": num_chosen,
+                },
+                divisible_by_16=frozenset(mine) | ({"scores_stride"} if num_experts >= 16 else set()),
+                num_warps=_num_warps(num_experts),
+                num_stages=3,
+                # A row is a few hundred bytes: 16 to 64 bits a thread.
+                expectation=Expectation(max_registers=64, has_wide_loads=False),
+            )
         )
-        for num_experts, num_chosen, strides in ((8, 2, frozenset[str]()), (128, 8, frozenset({"scores_stride"})))
-    ]
     order = [
         Compilation(
             name=f"order_by_expert, {block:,} choices at once",

@@ -7,6 +7,7 @@ serves a CUDA runner without Triton, and the tests compare the Triton kernels wi
 from engine.kernels.reference.activation import gelu_tanh, gelu_tanh_mul, silu_mul
 from engine.kernels.reference.choose_experts import choose_experts, order_by_expert
 from engine.kernels.reference.gated_delta import gated_delta
+from engine.kernels.reference.gated_norm import gated_norm
 from engine.kernels.reference.grouped_experts import grouped_experts
 from engine.kernels.reference.launching import keep_launches
 from engine.kernels.reference.logprobs import top_logprobs
@@ -31,6 +32,7 @@ __all__ = [
     "choose_experts",
     "copy_pages",
     "gated_delta",
+    "gated_norm",
     "gather_pages",
     "gelu_tanh",
     "gelu_tanh_mul",

@@ -125,3 +125,18 @@ def test_bits_depend_neither_on_steps_nor_on_threads_nor_on_other_sequences(
         outputs.append(made.call(alone, slice(length + first, length + last), replace(states, pages=pages)))
     assert torch.equal(torch.cat(outputs), wanted[length:])
     assert torch.equal(pages[1], whole.pages[1])
+
+
+@pytest.mark.parametrize("instruction_set", USABLE)
+@pytest.mark.parametrize("is_gated_first", [True, False])
+@pytest.mark.parametrize(("num_rows", "num_groups", "size"), [(3, 2, 48), (300, 3, 21)])
+def test_the_gated_norm_is_that_of_the_reference(
+    num_rows: int, num_groups: int, size: int, is_gated_first: bool, dtype: torch.dtype, instruction_set: str
+) -> None:
+    x, gate = (random_rows(num_rows, num_groups * size, dtype, CPU, seed) for seed in (1, 2))
+    weight = random_rows(1, num_groups * size, torch.float32, CPU, 3)[0].contiguous()
+    arguments = x.contiguous(), gate, weight, 1e-5, num_groups
+    output = CppStateKernels(library(instruction_set), dtype).gated_norm(*arguments, is_gated_first=is_gated_first)
+    wanted = reference.gated_norm(*arguments, is_gated_first=is_gated_first)
+    tolerance = TOLERANCE[dtype] * float(wanted.abs().max())
+    torch.testing.assert_close(output, wanted, atol=tolerance, rtol=0)

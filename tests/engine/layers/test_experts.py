@@ -2,12 +2,13 @@
 
 import contextlib
 import weakref
+from dataclasses import replace
 
 import pytest
 import torch
 
 from engine.errors import CheckpointError
-from engine.kernels.operators import Operators, Routing
+from engine.kernels.operators import ExpertGroups, Operators, Routing
 from engine.kernels.torch_operators import TorchOperators
 from engine.layers.experts import ExpertNames, Experts
 from engine.layers.linear import Linear
@@ -39,7 +40,7 @@ class Matrices:
     def __contains__(self, name: str) -> bool:
         return name in self.tensors
 
-    def take(self, name: str, *shape: Size) -> torch.Tensor:
+    def take(self, name: str, *shape: Size, dtype: torch.dtype | None = None) -> torch.Tensor:
         tensor = self.tensors[name]
         for dim, size in enumerate(shape):
             if isinstance(size, Shard):
@@ -50,7 +51,8 @@ class Matrices:
         self.most_held = max(self.most_held, self.num_held())
         return taken
 
-    take_matrix = take
+    def take_matrix(self, name: str, *shape: Size) -> torch.Tensor:
+        return self.take(name, *shape)
 
     def num_held(self) -> int:
         return sum(reference() is not None for reference in self.taken)
@@ -126,6 +128,17 @@ def test_weights_may_be_scaled_to_sum_to_one(is_grouped: bool) -> None:
     torch.testing.assert_close(scaled * weight, matrices.experts(Routing(1, sums_to_one=False))(x))
 
 
+@pytest.mark.parametrize("is_grouped", [False, True])
+def test_a_correction_changes_the_choice_and_not_the_weights(is_grouped: bool) -> None:
+    """Sigmoids, expert 3 for every token, weights to sum to 2.5."""
+    matrices = Matrices(TorchWithGroupedExperts() if is_grouped else TorchOperators())
+    x = torch.randn(9, 8, generator=torch.Generator().manual_seed(1))
+    corrected = Routing(1, False, is_sigmoid=True, correction=torch.tensor([0.0, 0, 0, 2, 0]))
+    weight = torch.nn.functional.linear(x, matrices.router).sigmoid()[:, 3:4]
+    chosen = matrices.experts(replace(corrected, sums_to_one=True, scale=2.5))(x)
+    torch.testing.assert_close(chosen * weight / 2.5, matrices.experts(corrected)(x))
+
+
 def test_stacked_experts_are_not_held_a_second_time() -> None:
     matrices = Matrices(TorchWithGroupedExperts())
     assert matrices.experts(Routing(2, sums_to_one=True))
@@ -138,6 +151,10 @@ def test_more_experts_than_there_are_cannot_be_chosen_or_stacked() -> None:
     matrices = Matrices(TorchWithGroupedExperts())
     with pytest.raises(CheckpointError, match="6 of 5 experts cannot be chosen"):
         matrices.experts(Routing(6, sums_to_one=True))
+    with pytest.raises(CheckpointError, match="5 experts in 2 groups, 1 chosen, do not fit"):
+        matrices.experts(Routing(2, sums_to_one=True, groups=ExpertGroups(2, 1, 1)))
+    with pytest.raises(CheckpointError, match="2 of 1 experts cannot be chosen"):
+        matrices.experts(Routing(2, sums_to_one=True, groups=ExpertGroups(5, 1, 1)))
     many = [ExpertNames.projections(f"experts.{index}") for index in range(60_000)]
     with pytest.raises(CheckpointError, match=r"no tensor experts\.5\.down_proj\.weight"):
         matrices.experts(Routing(2, sums_to_one=True), many)

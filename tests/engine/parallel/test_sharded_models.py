@@ -122,9 +122,9 @@ def _numbers_held(folder: Path, place: Place) -> int:
     held = 0
 
     class Counting(CheckpointWeights):
-        def take(self, name: str, *shape: Size) -> torch.Tensor:
+        def take(self, name: str, *shape: Size, dtype: torch.dtype | None = None) -> torch.Tensor:
             nonlocal held
-            tensor = super().take(name, *shape)
+            tensor = super().take(name, *shape, dtype=dtype)
             held += tensor.numel()
             return tensor
 

@@ -14,7 +14,7 @@ from engine.kernels.gpu import grouped_experts as grouping
 from engine.kernels.gpu.choose_experts import choose_experts, order_by_expert
 from engine.kernels.gpu.grouped_experts import _num_tiles, _tiles_for, grouped_experts
 from engine.kernels.gpu.operators import GpuOperators
-from engine.kernels.operators import Routing
+from engine.kernels.operators import ExpertGroups, Routing
 from engine.runner.warm_up import warm_up_steps
 from tests.engine.kernels.gpu.closeness import DTYPES, assert_near
 
@@ -49,6 +49,36 @@ def test_the_most_probable_experts_are_chosen(dtype: torch.dtype, sums_to_one: b
         expected, expected_weights = reference.choose_experts(scores, routing)
         assert torch.equal(chosen, expected)
         assert_near(weights, expected_weights)
+
+
+#: (experts, chosen, groups): of equal size, and sizes and numbers of groups that are no powers of two
+IN_GROUPS = [
+    (8, 2, ExpertGroups(4, 2, 2)),
+    (12, 3, ExpertGroups(4, 1, 1)),
+    (60, 7, ExpertGroups(3, 2, 2)),
+    (256, 8, ExpertGroups(8, 4, 2)),
+    (6, 2, ExpertGroups(6, 3, 1)),
+]
+
+
+@pytest.mark.parametrize("is_sigmoid", [False, True])
+@pytest.mark.parametrize(("num_experts", "num_chosen", "groups"), [(5, 2, None), (130, 6, None), *IN_GROUPS], ids=repr)
+def test_experts_are_chosen_by_corrected_probabilities_and_in_the_best_groups(
+    num_experts: int, num_chosen: int, groups: ExpertGroups | None, is_sigmoid: bool, device: torch.device
+) -> None:
+    generator = torch.Generator().manual_seed(num_experts)
+    scores = (torch.randn(9, num_experts, generator=generator) * 3).to(device)
+    scores[7] = 0.0
+    scores[8, ::2] = NAN
+    correction = torch.rand(num_experts, generator=generator).to(device)
+    for added in (None, correction):
+        routing = Routing(num_chosen, True, is_sigmoid=is_sigmoid, correction=added, groups=groups, scale=2.5)
+        chosen, weights = choose_experts(scores, routing)
+        expected, expected_weights = reference.choose_experts(scores, routing)
+        assert torch.equal(chosen, expected)
+        assert_near(weights[:8], expected_weights[:8])
+        assert chosen.sort().values.diff().gt(0).all()
+        assert ((chosen >= 0) & (chosen < num_experts)).all()
 
 
 def test_any_scores_choose_different_experts_that_there_are(device: torch.device) -> None:

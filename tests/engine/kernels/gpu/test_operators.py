@@ -58,7 +58,7 @@ def test_every_operator_gives_what_torch_s_gives(dtype: torch.dtype, device: tor
 
 
 @pytest.mark.parametrize(
-    "name", ["llama", "qwen3", "gemma2", "gpt2", "mamba", "jamba", "mixtral", "qwen2-moe", "qwen3-moe"]
+    "name", ["llama", "qwen3", "gemma2", "gpt2", "mamba", "jamba", "bamba", "mixtral", "qwen2-moe", "qwen3-moe"]
 )
 def test_a_whole_model_gives_the_logits_of_transformers(
     tiny_model: Callable[[str], TinyModel], name: str, device: torch.device

@@ -67,7 +67,7 @@ def test_so_they_are_over_pages_of_8_bits(tiny_model: TinyModels, name: str, kv_
     assert dtypes.get("recurrent", "float32") == "float32"
 
 
-@pytest.mark.parametrize("name", ["mamba", "jamba", "qwen3.5"])
+@pytest.mark.parametrize("name", ["mamba", "jamba", "mamba2", "lfm2", "qwen3.5"])
 def test_recurrent_models_are_captured_where_kernels_move_their_states_on(tmp_path: Path, name: str) -> None:
     folder = save(name, tmp_path, **({"num_experts": 1} if name == "jamba" else {})).folder
     recorder = TapeRecorder()
