@@ -198,24 +198,24 @@ def test_scaled_positions_of_llama_3(tmp_path: Path) -> None:
         find_model_folder(str(tmp_path / "b.gguf"))
 
 
-def tokenizer_of(tokens: list[str], model: str = "gpt2", **settings: object) -> dict[str, object]:
-    defaults = {"model": model, "tokens": tokens, "token_type": [1] * len(tokens), "merges": []}
+def tokenizer_of(tokens: list[str], **settings: object) -> dict[str, object]:
+    defaults = {"model": "gpt2", "tokens": tokens, "token_type": [1] * len(tokens), "merges": []}
     return {f"tokenizer.ggml.{name}": value for name, value in {**defaults, **settings}.items()}
 
 
 def tokenizer_in(folder: Path, settings: Mapping[str, object]) -> Tokenizer:
     config = {
-        "vocab_size": len(settings["tokenizer.ggml.tokens"]),  # type: ignore[arg-type]
+        "vocab_size": 256,
         "rope_parameters": {"rope_theta": 1e4},
         **dict.fromkeys(("num_hidden_layers", "max_position_embeddings", "intermediate_size"), 2),
         "hidden_size": 32,
         "num_attention_heads": 2,
         "rms_norm_eps": 1e-5,
     }
-    matrix = np.zeros((config["vocab_size"], 32), np.float32)
+    matrix = np.zeros((len(settings["tokenizer.ggml.tokens"]), 32), np.float32)  # type: ignore[arg-type]
     writer.write(
         folder / "t.gguf",
-        {**settings_of({**config, "vocab_size": 256}, "llama"), **settings},
+        {**settings_of(config, "llama"), **settings},
         {"token_embd.weight": (matrix, writer.f32)},
     )
     return Tokenizer.from_folder(find_model_folder(str(folder / "t.gguf")))
@@ -229,7 +229,7 @@ def test_sentence_pieces(tmp_path: Path) -> None:
         tmp_path,
         tokenizer_of(
             pieces + words,
-            "llama",
+            model="llama",
             scores=scores,
             token_type=[2, 3, 3] + [6] * 256 + [1] * len(words),
             unknown_token_id=0,
@@ -251,7 +251,7 @@ def test_sentence_pieces(tmp_path: Path) -> None:
 def test_byte_level_pieces_are_split_as_their_kind_says(tmp_path: Path) -> None:
     alphabet = list(json.loads(Tokenizer.of_bytes()._backend.to_str())["model"]["vocab"])
     tokens = [*sorted(alphabet), "12", "123", "1234", "<|end|>"]
-    given = {
+    given: dict[str, Any] = {
         "merges": ["1 2", "12 3", "123 4"],
         "token_type": [1] * 259 + [3],
         "eos_token_id": 259,
