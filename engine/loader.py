@@ -1,6 +1,7 @@
 """From a model's name to its files: where the folder is, what its config says, and its weights, checked.
 
-Weights come from safetensors only: mapped into memory, converted tensor by tensor, nothing unpickled, nothing executed.
+Weights come from safetensors or GGUF: mapped into memory, converted tensor by tensor, nothing unpickled, nothing
+executed.
 Knows no architecture: a model takes tensors from a weight source, and a tensor that is left over is an error.
 """
 
@@ -14,10 +15,15 @@ import torch
 from safetensors import SafetensorError, safe_open
 
 from engine.errors import CheckpointError, CheckpointUnavailable
-from engine.formats.format import FLOATS, QuantisedFormat
+from engine.formats.format import FLOATS, QuantisedFormat, cut
+from engine.formats.gguf.checkpoint import Gguf, GgufCheckpoint
+from engine.formats.gguf.folder import WEIGHTS as GGUF_WEIGHTS
+from engine.formats.gguf.folder import folder_of_gguf
+from engine.formats.selection import read_format
 from engine.json_files import read_object
 from engine.kernels.operators import Operators
 from engine.kernels.quantised import Matrix, QuantisedMatrix
+from engine.models.config_reader import ConfigReader
 from engine.parallel.group import Group, Solo
 from engine.parallel.shard import Shard, Size, full_size, held_size
 
@@ -43,13 +49,16 @@ _TIED_HEAD = "lm_head.weight"
 
 
 def find_model_folder(model: str) -> Path:
-    """The local folder of a model; a hub id is downloaded, or found in the local cache when there is no network.
+    """The local folder of a model; a hub id is downloaded, or found in the local cache when there is no network. A GGUF
+    file gets a folder in the cache.
 
     Raises CheckpointError.
     """
     folder = Path(model).expanduser()
     if folder.is_dir():
         return folder
+    if folder.suffix == ".gguf" and folder.is_file():
+        return folder_of_gguf(folder)
     looks_like_path = model.startswith((".", "/", "~")) or model.count("/") > 1
     if looks_like_path:
         raise CheckpointError(f"there is no folder {folder}")
@@ -194,12 +203,26 @@ class Checkpoint:
             raise CheckpointError(f"{folder / _INDEX} lists {_some(missing)}, but the files do not hold them")
 
 
+#: The weights of a folder.
+AnyCheckpoint = Checkpoint | GgufCheckpoint
+
+
+def open_checkpoint(folder: Path) -> AnyCheckpoint:
+    """The weights of a folder: of safetensors files, or of the GGUF file that the folder was made for."""
+    return GgufCheckpoint(folder) if (folder / GGUF_WEIGHTS).exists() else Checkpoint(folder)
+
+
+def format_of(checkpoint: AnyCheckpoint, config: ConfigReader) -> QuantisedFormat | None:
+    """The format of a checkpoint's quantised layers; None: it has none. Raises CheckpointError."""
+    return Gguf(checkpoint) if isinstance(checkpoint, GgufCheckpoint) else read_format(config)
+
+
 class CheckpointWeights:
     """A checkpoint as a weight source: converted to the model's dtype and device, copied out of the mapped file."""
 
     def __init__(
         self,
-        checkpoint: Checkpoint,
+        checkpoint: AnyCheckpoint,
         *,
         dtype: torch.dtype,
         device: torch.device,
@@ -269,7 +292,7 @@ class CheckpointWeights:
         assert self._format is not None
         outputs, inputs = full_size(out_features), full_size(in_features)
         matrix = self._format.read(self._tensors, layer, outputs, inputs)
-        if not _is_finite(matrix.scales):
+        if not all(_is_finite(part) for part in (matrix.scales, matrix.zeros) if isinstance(part, torch.Tensor)):
             raise CheckpointError(f"the scales of {layer} hold NaN or infinity")
         if isinstance(out_features, Shard) and not out_features.is_whole:
             matrix = matrix.outputs(out_features.ranges)
@@ -325,7 +348,7 @@ class DummyWeights:
         tensor = torch.empty(tuple(held_size(size) for size in shape), dtype=dtype, device=self._device)
         if len(shape) > 1:
             whole = torch.empty(full, device=self._device).normal_(std=0.02, generator=self._generator)
-            return tensor.copy_(_cut(whole, shape))
+            return tensor.copy_(cut(whole, shape))
         return tensor.fill_(1.0 if name.endswith("weight") else 0.0)
 
     def take_matrix(self, name: str, *shape: Size) -> torch.Tensor:
@@ -344,7 +367,7 @@ class DummyWeights:
 class _FormatTensors:
     """The Tensors of a checkpoint; notes which ones are taken."""
 
-    def __init__(self, checkpoint: Checkpoint, taken: set[str]) -> None:
+    def __init__(self, checkpoint: AnyCheckpoint, taken: set[str]) -> None:
         self._checkpoint = checkpoint
         self._taken = taken
 
@@ -382,14 +405,6 @@ def _is_finite(tensor: torch.Tensor) -> bool:
     """Whether all values are finite. Two passes at most, without a temporary: a sum in the tensor's own dtype runs at
     the speed of memory, and a finite one proves it. Only the sum of large finite values can overflow."""
     return bool(tensor.sum().isfinite()) or all(bool(bound.isfinite()) for bound in torch.aminmax(tensor))
-
-
-def _cut(tensor: torch.Tensor, shape: tuple[Size, ...]) -> torch.Tensor:
-    for dim, size in enumerate(shape):
-        if isinstance(size, Shard):
-            parts = [tensor.narrow(dim, start, end - start) for start, end in size.ranges]
-            tensor = parts[0] if len(parts) == 1 else torch.cat(parts, dim)
-    return tensor
 
 
 def _weight_files(folder: Path) -> list[Path]:

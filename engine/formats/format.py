@@ -6,6 +6,7 @@ import torch
 
 from engine.errors import CheckpointError
 from engine.kernels.quantised import QuantisedMatrix
+from engine.parallel.shard import Shard, Size
 
 FLOATS = (torch.float16, torch.bfloat16, torch.float32)
 
@@ -79,3 +80,12 @@ def order_of(group_of: torch.Tensor, size: int, name: str) -> torch.Tensor | Non
     if not torch.equal(group_of.long()[order], wanted):
         raise CheckpointError(f"{name} does not divide the inputs into groups of {size}")
     return order
+
+
+def cut(tensor: torch.Tensor, shape: tuple[Size, ...]) -> torch.Tensor:
+    """The part of a whole tensor that this process holds."""
+    for dim, size in enumerate(shape):
+        if isinstance(size, Shard):
+            parts = [tensor.narrow(dim, start, end - start) for start, end in size.ranges]
+            tensor = parts[0] if len(parts) == 1 else torch.cat(parts, dim)
+    return tensor

@@ -12,12 +12,19 @@ from engine.attention.layout import is_quantised
 from engine.config import FP8_CAPABILITY, EngineConfig, ModelLimits
 from engine.errors import CheckpointError, NotDivisible
 from engine.formats.format import QuantisedFormat
-from engine.formats.selection import read_format
 from engine.kernels import choose_operators
 from engine.kernels.cpu.operators import CppOperators
 from engine.kernels.operators import Operators
 from engine.layers.weights import ShapesOnly
-from engine.loader import Checkpoint, CheckpointWeights, DummyWeights, find_model_folder, read_config
+from engine.loader import (
+    AnyCheckpoint,
+    CheckpointWeights,
+    DummyWeights,
+    find_model_folder,
+    format_of,
+    open_checkpoint,
+    read_config,
+)
 from engine.memory.spec import PoolPlan
 from engine.models.causal_lm import CausalLM
 from engine.models.config_reader import ConfigReader, read_model_dtype
@@ -96,8 +103,8 @@ def load_runner(config: EngineConfig, group: Group | None = None, build: Builder
     if architecture.code == "transformers":
         _log.warning("%s", cost_of_transformers(architecture.name))
     is_dummy = config.load_format == "dummy"
-    checkpoint = None if is_dummy else Checkpoint(folder)
-    quantised_by = None if is_dummy else read_format(settings)
+    checkpoint = None if is_dummy else open_checkpoint(folder)
+    quantised_by = None if checkpoint is None else format_of(checkpoint, settings)
     if checkpoint is None or quantised_by is not None:
         num_parameters = _count_parameters(architecture, settings)
     else:
@@ -147,7 +154,7 @@ def _build(
     architecture: Architecture,
     settings: ConfigReader,
     config: EngineConfig,
-    checkpoint: Checkpoint | None,
+    checkpoint: AnyCheckpoint | None,
     quantised_by: QuantisedFormat | None,
     dtype: torch.dtype,
     device: torch.device,

@@ -17,7 +17,7 @@ from engine.kernels.cpu.build import cache_folder
 from engine.kernels.cpu.operators import CppOperators
 from engine.kernels.cpu.packed_weights_files import PackedWeightsFiles, PackedWeightsUnavailable
 from engine.kernels.cpu.weight_memory import PrivateMemory
-from engine.loader import Checkpoint
+from engine.loader import AnyCheckpoint
 from engine.models.causal_lm import CausalLM
 from engine.parallel.group import Place
 from engine.parallel.sockets import num_nodes
@@ -33,7 +33,7 @@ _SOURCES = (
     "kernels/cpu/*.cpp",
     "kernels/cpu/*.h",
     "kernels/quantised.py",
-    "formats/*.py",
+    "formats/**/*.py",
     "layers/*.py",
     "models/*.py",
     "loader.py",
@@ -44,7 +44,7 @@ Make = Callable[[bool], CausalLM]
 
 
 def build_with_packed_weights(
-    make: Make, operators: CppOperators, checkpoint: Checkpoint, config: EngineConfig, place: Place
+    make: Make, operators: CppOperators, checkpoint: AnyCheckpoint, config: EngineConfig, place: Place
 ) -> CausalLM:
     """The model, with its matrices in a packed weights file or in private memory. place: which part of the model this
     process holds. Sets operators.weight_memory."""
@@ -74,7 +74,7 @@ def packed_weights_folder() -> Path:
     return cache_folder().parent / "weights"
 
 
-def packed_weights_key(operators: CppOperators, checkpoint: Checkpoint, place: Place) -> str:
+def packed_weights_key(operators: CppOperators, checkpoint: AnyCheckpoint, place: Place) -> str:
     """The name of the packed weights file: equal for two workers only if their files would be equal to the last
     byte."""
     digest = hashlib.sha256()
@@ -132,7 +132,7 @@ def _pack(make: Make, operators: CppOperators, files: PackedWeightsFiles, key: s
     return shared
 
 
-def _why_not(config: EngineConfig, checkpoint: Checkpoint, operators: CppOperators) -> str | None:
+def _why_not(config: EngineConfig, checkpoint: AnyCheckpoint, operators: CppOperators) -> str | None:
     """Why a packed weights file is of no use here; None: it is."""
     if sys.platform != "linux":
         return "only Linux maps them in huge pages"

@@ -9,9 +9,8 @@ from engine.attention import choose_backend
 from engine.attention.backend import ForwardBatch, StepLayout
 from engine.attention.layout import layer_specs, state_specs
 from engine.attention.state_pages import StatePages
-from engine.formats.selection import read_format
 from engine.kernels.operators import Operators
-from engine.loader import Checkpoint, CheckpointWeights, read_config
+from engine.loader import CheckpointWeights, format_of, open_checkpoint, read_config
 from engine.memory.planning.planner import plan_pool
 from engine.models.config_reader import ConfigReader
 from engine.models.registry import architecture_of
@@ -33,8 +32,9 @@ def chunked_logits(
     """Logits of every token of one sequence, computed chunk by chunk over pages in reverse order. kv_dtype: of keys and
     values in pages; None: dtype."""
     config = ConfigReader(read_config(folder))
+    checkpoint = open_checkpoint(folder)
     weights = CheckpointWeights(
-        Checkpoint(folder), dtype=dtype, device=device, operators=operators, quantised_by=read_format(config)
+        checkpoint, dtype=dtype, device=device, operators=operators, quantised_by=format_of(checkpoint, config)
     )
     model = architecture_of(config).build(config, weights)
     specs = layer_specs(model.attention_shapes, kv_dtype or dtype, model.max_positions)

@@ -1,0 +1,134 @@
+"""The tokenizer.json and tokenizer_config.json of a GGUF file: byte-level BPE of the kinds that are named here, and
+SentencePiece models with scores.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
+
+from engine.errors import CheckpointError
+from engine.formats.gguf.file import GgufFile
+from engine.models.config_reader import ConfigReader
+
+_CONTROL, _USER_DEFINED, _UNKNOWN = 3, 4, 2
+_LLAMA3 = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|"
+    r"\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+#: How each kind of byte-level BPE splits a text; None: as GPT-2.
+_PATTERNS = {
+    "default": None,
+    "gpt-2": None,
+    "llama-bpe": _LLAMA3,
+    "llama3": _LLAMA3,
+    "qwen2": _LLAMA3.replace(r"\p{N}{1,3}", r"\p{N}"),
+}
+_SPACE = "\u2581"
+_NAMES = {"bos": "bos_token", "eos": "eos_token", "unknown": "unk_token", "padding": "pad_token"}
+
+
+def write_tokenizer(file: GgufFile, folder: Path) -> dict[str, Any]:
+    """Write tokenizer.json; returns the values of tokenizer_config.json. Raises CheckpointError."""
+    settings = ConfigReader(file.settings, file.path.name)
+    tokens = _texts(settings, "tokenizer.ggml.tokens")
+    types = settings.get("tokenizer.ggml.token_type", list, [])
+    special = _special_tokens(settings, tokens)
+    match settings.require("tokenizer.ggml.model", str):
+        case "gpt2":
+            backend = _byte_level(settings, tokens)
+            adds_bos = settings.get("tokenizer.ggml.pre", str, "") in ("llama-bpe", "llama3")
+        case "llama":
+            backend, adds_bos = _sentence_pieces(settings, tokens, types, special.get("unk_token")), True
+        case kind:
+            raise CheckpointError(f"{file.path.name}: tokenizers of kind {kind!r} are not served in GGUF files")
+    backend.add_tokens(
+        [
+            AddedToken(text, special=kind in (_CONTROL, _UNKNOWN), normalized=False)
+            for text, kind in zip(tokens, types, strict=False)
+            if kind in (_CONTROL, _USER_DEFINED, _UNKNOWN)
+        ]
+    )
+    bos = special.get("bos_token")
+    if bos is not None and settings.get("tokenizer.ggml.add_bos_token", bool, adds_bos):
+        backend.post_processor = processors.TemplateProcessing(
+            single=f"{bos} $A", pair=f"{bos} $A {bos} $B", special_tokens=[(bos, tokens.index(bos))]
+        )
+    backend.save(str(folder / "tokenizer.json"))
+    template = settings.optional("tokenizer.chat_template", str)
+    return special if template is None else {**special, "chat_template": template}
+
+
+def _byte_level(settings: ConfigReader, tokens: Sequence[str]) -> Tokenizer:
+    kind = settings.get("tokenizer.ggml.pre", str, "default")
+    if kind not in _PATTERNS:
+        raise CheckpointError(
+            f"GGUF tokenizers that split texts as {kind!r} are not served: {', '.join(_PATTERNS)} are"
+        )
+    pattern = _PATTERNS[kind]
+    merges = [(left, right) for left, _, right in (t.partition(" ") for t in _texts(settings, "tokenizer.ggml.merges"))]
+    vocabulary = {text: index for index, text in enumerate(tokens)}
+    if any(not {*pair, "".join(pair)} <= vocabulary.keys() for pair in merges):
+        raise CheckpointError("tokenizer.ggml.merges of a GGUF file are not merges of its tokens")
+    backend = Tokenizer(models.BPE(vocabulary, merges, ignore_merges=pattern is _LLAMA3))
+    if kind == "qwen2":
+        backend.normalizer = normalizers.NFC()
+    level = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=pattern is None)
+    split = [] if pattern is None else [pre_tokenizers.Split(Regex(pattern), "isolated")]
+    backend.pre_tokenizer = pre_tokenizers.Sequence([*split, level])
+    backend.decoder = decoders.ByteLevel()
+    return backend
+
+
+def _sentence_pieces(
+    settings: ConfigReader, tokens: Sequence[str], types: Sequence[object], unknown: str | None
+) -> Tokenizer:
+    """The likeliest pieces are merged first."""
+    scores = settings.require("tokenizer.ggml.scores", list)
+    if len(scores) != len(tokens) or len(types) != len(tokens):
+        raise CheckpointError("tokenizer.ggml: tokens, scores and token_type of a GGUF file differ in length")
+    vocabulary = {text: index for index, text in enumerate(tokens)}
+    merges: list[tuple[float, int, int, tuple[str, str]]] = []
+    for text, score, kind in zip(tokens, scores, types, strict=True):
+        if kind != 1 or len(text) > _MOST_CHARS:
+            continue
+        for cut in range(1, len(text)):
+            left, right = text[:cut], text[cut:]
+            if left in vocabulary and right in vocabulary:
+                merges.append((-score, vocabulary[left], vocabulary[right], (left, right)))
+    merges.sort()
+    pairs = [pair for *_, pair in merges]
+    backend = Tokenizer(models.BPE(vocabulary, pairs, unk_token=unknown, fuse_unk=True, byte_fallback=True))
+    prepend = [normalizers.Prepend(_SPACE)] if settings.get("tokenizer.ggml.add_space_prefix", bool, True) else []
+    backend.normalizer = normalizers.Sequence([*prepend, normalizers.Replace(" ", _SPACE)])
+    strip = [decoders.Strip(" ", 1, 0)] if prepend else []
+    backend.decoder = decoders.Sequence(
+        [decoders.Replace(_SPACE, " "), decoders.ByteFallback(), decoders.Fuse(), *strip]
+    )
+    return backend
+
+
+_MOST_CHARS = 256  #: of a piece that is merged from others
+
+
+def _texts(settings: ConfigReader, key: str) -> list[str]:
+    values = settings.require(key, list)
+    if not all(isinstance(value, str) for value in values):
+        raise CheckpointError(f"{key} of a GGUF file must be texts")
+    return values
+
+
+def _special_tokens(settings: ConfigReader, tokens: Sequence[str]) -> dict[str, str]:
+    """Their texts by the names of tokenizer_config.json."""
+    found = {}
+    for key, name in _NAMES.items():
+        token_id = settings.optional(f"tokenizer.ggml.{key}_token_id", int)
+        if token_id is None:
+            continue
+        if not 0 <= token_id < len(tokens):
+            raise CheckpointError(
+                f"tokenizer.ggml.{key}_token_id of a GGUF file is {token_id}, of {len(tokens)} tokens"
+            )
+        found[name] = tokens[token_id]
+    return found
