@@ -114,11 +114,6 @@ class Checkpoint:
         return self._file_of.keys()
 
     @property
-    def shapes(self) -> Mapping[str, tuple[int, ...]]:
-        """Shapes of all tensors."""
-        return {name: tuple(self._slice(name).get_shape()) for name in self._file_of}
-
-    @property
     def revision(self) -> str:
         """Short digest of the config and of each file (name, size, header, a sample), to tell models apart."""
         digest = hashlib.sha256((self._folder / "config.json").read_bytes())
@@ -253,7 +248,7 @@ class CheckpointWeights:
     @property
     def tensor_shapes(self) -> Mapping[str, tuple[int, ...]]:
         """As ListsTensors.tensor_shapes."""
-        return self._checkpoint.shapes
+        return {name: self._checkpoint.shape_of(name) for name in self._checkpoint.names}
 
     def take(self, name: str, *shape: Size, dtype: torch.dtype | None = None) -> torch.Tensor:
         """A tensor of that shape; this process's part of it where dimensions are sharded. Raises CheckpointError, also
