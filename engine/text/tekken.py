@@ -20,7 +20,7 @@ from engine.text.token_bytes import byte_alphabet
 _MAX_BYTES = 64 * 2**20  #: that of Mistral Small 3 has 19 MB
 _MAX_TOKENS = 2**20
 _BOS = "<s>"
-#: Of files that list none (before version 7), in the order of their ids.
+#: The special tokens of files that list none (before version 7), in the order of their ids.
 _SPECIAL_TOKENS = tuple(
     [
         "<unk>",

@@ -79,7 +79,12 @@ class LetterTokenizer:
     def decode(self, ids: Sequence[int], skip_special_tokens: bool = True) -> str:
         return text_of(ids)
 
-    def render_chat(self, messages: Sequence[dict[str, str]], add_generation_prompt: bool = True) -> list[int]:
+    def render_chat(
+        self,
+        messages: Sequence[dict[str, str]],
+        add_generation_prompt: bool = True,
+        chat_template_kwargs: Mapping[str, object] | None = None,
+    ) -> list[int]:
         return [token_id for message in messages for token_id in (EOS, *self.encode(message["content"]))]
 
 

@@ -14,15 +14,24 @@ ROOT = Path(__file__).parents[3]
 TESTS = (
     "tests/engine/kernels/test_cpp_operators.py",
     "tests/engine/kernels/test_cpp_draw.py",
-    "tests/engine/kernels/test_quantised_products.py",
-    "tests/engine/kernels/test_cpp_state_kernels.py",
     "tests/engine/attention/test_cpp_backend.py",
     "tests/engine/layers/test_decoder.py",
 )
 
 
+#: Runs of their own: together they would take longer than a test may.
+RUNS = {
+    "operators": TESTS,
+    "products and states": (
+        "tests/engine/kernels/test_quantised_products.py",
+        "tests/engine/kernels/test_cpp_state_kernels.py",
+    ),
+}
+
+
 @pytest.mark.slow
-def test_the_operators_read_and_write_only_what_is_theirs() -> None:
+@pytest.mark.parametrize("name", RUNS)
+def test_the_operators_read_and_write_only_what_is_theirs(name: str) -> None:
     compiler = find_compiler()
     assert compiler is not None
     runtime = subprocess.run([compiler, "-print-file-name=libasan.so"], capture_output=True, text=True, check=True)
@@ -34,7 +43,7 @@ def test_the_operators_read_and_write_only_what_is_theirs() -> None:
         "PYTHONMALLOC": "malloc",  # so that small allocations are checked too
         "PYTHONPATH": str(ROOT),
     }
-    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-k", "not torch", *TESTS]
+    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-k", "not torch", *RUNS[name]]
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=280)
     assert done.returncode == 0, (done.stdout + done.stderr)[-4000:]
     assert " passed" in done.stdout

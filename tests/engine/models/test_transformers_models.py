@@ -198,7 +198,7 @@ def test_a_model_whose_results_differ_on_pages_is_refused(saved: Saved, monkeypa
 def test_without_transformers_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("engine.models.registry.is_installed", lambda: False)
     with pytest.raises(
-        CheckpointError, match=r"no code for .*Apertus.*pip install 'agon\[transformers\]'.*LlamaForCausalLM"
+        CheckpointError, match=r"no code for .*Apertus.*pip install 'agon\[transformers\]'.*docs/models.md"
     ):
         architecture_of(ConfigReader({"architectures": ["ApertusForCausalLM"]}))
 

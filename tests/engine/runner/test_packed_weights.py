@@ -59,9 +59,9 @@ def test_freshly_packed_and_found_weights_give_the_same_tokens(
     read = []
     take = CheckpointWeights.take
 
-    def noted(self: CheckpointWeights, name: str, *shape: int) -> object:
+    def noted(self: CheckpointWeights, name: str, *shape: int, dtype: torch.dtype | None = None) -> object:
         read.append((name, len(shape)))
-        return take(self, name, *shape)
+        return take(self, name, *shape, dtype=dtype)
 
     monkeypatch.setattr(CheckpointWeights, "take", noted)
     assert tokens(folder, "on", weights) == expected
