@@ -17,6 +17,7 @@ from engine.kernels.operators import Operators
 from engine.layers.weights import ShapesOnly
 from engine.loader import Checkpoint, CheckpointWeights, DummyWeights, find_model_folder, read_config
 from engine.memory.spec import PoolPlan
+from engine.model_info import ModelInfo
 from engine.models.causal_lm import CausalLM
 from engine.models.config_reader import ConfigReader, read_model_dtype
 from engine.models.registry import Architecture, architecture_of
@@ -38,26 +39,6 @@ FLOAT32_LIMIT_BYTES = 256 * 2**20
 ONE_THREAD_LIMIT_BYTES = 32 * 2**20
 #: Least compute capability of CUDA devices: bfloat16 and asynchronous copies, which the kernels are written for.
 _LEAST_CAPABILITY = (8, 0)
-
-
-@dataclass(frozen=True, slots=True)
-class ModelInfo:
-    """What a server tells about the model it serves; made by load_runner."""
-
-    name: str
-    architecture: str
-    num_parameters: int
-    dtype: str
-    context_length: int  #: tokens, after the configured limit
-    revision: str  #: short digest of the weights; "dummy" for random ones
-    device: str
-    kv_dtype: str = "auto"  #: of keys and values in pages, as torch calls it
-    operators: str = "torch"  #: what computes: "torch", "triton", or "cpp-" and the instruction set
-
-    @property
-    def precision(self) -> str:
-        """The dtype, and that of keys and values if it differs: "bfloat16, KV int8"."""
-        return self.dtype if self.kv_dtype in ("auto", self.dtype) else f"{self.dtype}, KV {self.kv_dtype}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,8 +84,7 @@ def load_runner(config: EngineConfig, group: Group | None = None, build: Builder
         has_int8_weights=config.weights == "int8",
     )
     model = _build(architecture, settings, config, checkpoint, dtype, device, operators, group)
-    has_tokenizer = not is_dummy or (folder / "tokenizer.json").is_file()
-    tokenizer = Tokenizer.from_folder(folder) if has_tokenizer else Tokenizer.of_bytes()
+    tokenizer = Tokenizer.of_model(folder, has_weights=not is_dummy)
     limits = ModelLimits(
         max_model_len=_context_length(config, model),
         vocab_size=model.vocab_size,
