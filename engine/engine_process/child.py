@@ -152,7 +152,7 @@ class _ParentLink:
         return len(self._unsent) > _MOST_UNSENT_BYTES
 
     def _send_held(self) -> None:
-        """Send what has been held back, as one step."""
+        """Send what has been held back, if anything, as one step."""
         if self._stats is not None:
             deltas = tuple(merge_deltas(waiting) for waiting in self._held.values())
             self._held.clear()
@@ -206,7 +206,7 @@ class _ParentLink:
         self._poll.poll(None if timeout_s is None else 1e3 * timeout_s)
         if self._unsent:
             self._transmit()
-            if self._held and not self._is_clogged:
+            if not self._is_clogged:
                 self._send_held()
 
     def _transmit(self) -> None:
