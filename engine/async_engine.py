@@ -1,13 +1,13 @@
-"""The engine for a server: one thread owns the core, all other code talks to it by a queue.
+"""The engine for a server: requests from event loops, answers as streams. A backend computes, in a thread of this
+process or in a process of its own; both serve alike.
 
-The thread loads the model, steps while there is work, sleeps while there is none, and closes the runner when it ends.
-Callers run in event loops. Each request has a small buffer, in which deltas that have not been fetched are merged, so
-that a slow consumer costs no more memory than its own output. Knows no HTTP.
+Each request has a small buffer, in which deltas that have not been fetched are merged, so that a slow consumer costs no
+more memory than its own output. Knows no HTTP.
 """
 
 import asyncio
+import itertools
 import logging
-import queue
 import threading
 import uuid
 import weakref
@@ -16,21 +16,21 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
+from engine.backend import Abort, Add, Backend, Drain, Picture, Receiver, Serving, Stop
 from engine.config import EngineConfig, ModelLimits, SamplingParams, StepLimits
-from engine.core import EngineCore, LoadedEngine, load_engine
+from engine.core import LoadedEngine, load_engine
+from engine.engine_process.parent import EngineProcess
+from engine.engine_thread import EngineThread
 from engine.errors import EngineDead, InvalidRequest
 from engine.memory.ledger import PoolCell
-from engine.request import RequestDelta, merge_deltas
-from engine.stats import RATE_WINDOW_S, EngineStats
+from engine.request import RequestDelta, gather_delta, merge_deltas
+from engine.stats import EngineStats
 
 if TYPE_CHECKING:
-    from engine.runner import ModelInfo
+    from engine.model_info import ModelInfo
     from engine.text.tokenizer import Tokenizer
 
 logger = logging.getLogger(__name__)
-
-#: Most unmerged deltas of a sample; merging each delta at once would copy a long unread output again and again.
-_MAX_UNMERGED = 64
 
 
 class RequestStream(AsyncIterator[RequestDelta]):
@@ -48,7 +48,7 @@ class RequestStream(AsyncIterator[RequestDelta]):
         self._loop = loop
         self._ready = asyncio.Event()
         self._abort = abort
-        self._lock = threading.Lock()  # guards what follows: the engine thread fills, the event loop empties
+        self._lock = threading.Lock()  # guards what follows: the backend fills, the event loop empties
         self._pending: dict[int, list[RequestDelta]] = {}  # by sample
         self._num_open = num_samples
         self._error: EngineDead | None = None
@@ -99,22 +99,19 @@ class RequestStream(AsyncIterator[RequestDelta]):
             self._abort(self.request_id)
 
     def put(self, delta: RequestDelta) -> None:
-        """Engine thread only: add a delta to the buffer. The consumer is woken by `wake`."""
+        """Backend's thread only: add a delta to the buffer. The consumer is woken by `wake`."""
         with self._lock:
             if not self._is_over:
-                waiting = self._pending.setdefault(delta.index, [])
-                waiting.append(delta)
-                if len(waiting) == _MAX_UNMERGED:
-                    waiting[:] = [merge_deltas(waiting)]
+                gather_delta(self._pending.setdefault(delta.index, []), delta)
 
     def fail(self, error: EngineDead) -> None:
-        """Engine thread only: end the stream with an error after what it already holds."""
+        """Backend's thread only: end the stream with an error after what it already holds."""
         with self._lock:
             self._error = error
 
     @staticmethod
     def wake(streams: Iterable["RequestStream"]) -> None:
-        """Engine thread only: one call into each event loop wakes all its consumers."""
+        """Backend's thread only: one call into each event loop wakes all its consumers."""
         by_loop: dict[asyncio.AbstractEventLoop, list[asyncio.Event]] = {}
         for stream in streams:
             by_loop.setdefault(stream._loop, []).append(stream._ready)
@@ -130,39 +127,12 @@ def _set_all(events: list[asyncio.Event]) -> None:
         event.set()
 
 
-@dataclass(frozen=True, slots=True)
-class _Add:
-    request_id: str
-    prompt_token_ids: tuple[int, ...]
-    params: SamplingParams
-    resume_token_ids: tuple[int, ...]
-    cache_salt: bytes
+@dataclass(slots=True)
+class _Open:
+    """A request that the backend has."""
 
-
-@dataclass(frozen=True, slots=True)
-class _Abort:
-    request_id: str
-
-
-@dataclass(frozen=True, slots=True)
-class _Picture:
-    """Look at the page pool between two steps."""
-
-    max_cells: int
-    answer: "Future[tuple[PoolCell, ...]]"
-
-
-@dataclass(frozen=True, slots=True)
-class _Drain:
-    """End the thread when there is nothing left to do."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Stop:
-    """End the thread now; what still runs is aborted."""
-
-
-_Command = _Add | _Abort | _Picture | _Drain | _Stop
+    stream: "weakref.ref[RequestStream]"
+    num_samples: int  #: without their last delta
 
 
 class AsyncEngine:
@@ -172,29 +142,50 @@ class AsyncEngine:
     thread.
     """
 
-    def __init__(self, load: Callable[[], LoadedEngine]) -> None:
-        """Start the thread, which runs `load` and then serves. Use from_config or start, which wait until it serves."""
-        self._inbox: queue.SimpleQueue[_Command] = queue.SimpleQueue()
-        self._lock = threading.Lock()  # guards _streams and _refusal
-        self._streams: dict[str, weakref.ref[RequestStream]] = {}
+    def __init__(self, make_backend: Callable[[Receiver], Backend]) -> None:
+        """Begin to load. Use from_config, in_own_process or start, which wait until it serves."""
+        self._lock = threading.Lock()  # guards _open, _pictures and _refusal
+        self._open: dict[str, _Open] = {}
+        self._pictures: dict[int, Future[tuple[PoolCell, ...]]] = {}  # by ticket
+        self._tickets = itertools.count()
         self._refusal: EngineDead | None = None  # why generate refuses: dead, or shutting down
-        self._is_draining = False  # engine thread only
-        self._loaded: Future[LoadedEngine] = Future()
+        self._loaded: Future[Serving] = Future()
         self._ended: Future[None] = Future()
+        for future in (self._loaded, self._ended):
+            future.set_running_or_notify_cancel()  # a caller that is cancelled while it waits cancels only its waiting
         self._stats = EngineStats()
-        self._thread = threading.Thread(target=self._run, args=(load,), name="engine", daemon=True)
-        self._thread.start()
+        self._backend = make_backend(self)
 
     @classmethod
     async def from_config(cls, config: EngineConfig) -> Self:
-        """Load a model in the engine thread, without blocking the event loop, and return when it can serve."""
+        """Load a model in a thread, without blocking the event loop, and return when it can serve."""
         return await cls.start(lambda: load_engine(config))
+
+    @classmethod
+    async def in_own_process(
+        cls, config: EngineConfig, module: str, read_tokenizer: Callable[[EngineConfig], "Tokenizer"] | None = None
+    ) -> Self:
+        """As from_config, in a process of its own, `python -m MODULE FD`, which calls `serve_parent`: there all work of
+        a step is done, so that its time does not depend on what this process does.
+
+        read_tokenizer: reads the tokenizer for this process; None: that of the model. Raises what loading raises, and
+        EngineDead if the process ends meanwhile.
+        """
+        return await cls._begin(lambda receiver: EngineProcess(config, module, receiver, read_tokenizer))
 
     @classmethod
     async def start(cls, load: Callable[[], LoadedEngine]) -> Self:
         """As from_config, with a core that the caller composes; `load` runs in the engine thread."""
-        engine = cls(load)
-        await asyncio.wrap_future(engine._loaded)
+        return await cls._begin(lambda receiver: EngineThread(load, receiver))
+
+    @classmethod
+    async def _begin(cls, make_backend: Callable[[Receiver], Backend]) -> Self:
+        engine = cls(make_backend)
+        try:
+            await asyncio.wrap_future(engine._loaded)
+        except asyncio.CancelledError:
+            engine._backend.kill()
+            raise
         return engine
 
     def generate(
@@ -214,19 +205,19 @@ class AsyncEngine:
         """
         request_id = request_id if request_id is not None else uuid.uuid4().hex
         loop = asyncio.get_running_loop()
-        core = self._loaded.result(timeout=0).core
+        admission = self._serving.admission
         prompt, resume = tuple(prompt_token_ids), tuple(resume_token_ids)
-        core.admission.check_request(prompt, params, resume)
+        admission.check_request(prompt, params, resume)
         with self._lock:
             if self._refusal is not None:
                 raise self._refusal
-            if request_id in self._streams:
+            if request_id in self._open:
                 raise InvalidRequest(f"request id {request_id!r} is in use", param="request_id")
-            core.admission.reserve_place(len(prompt) + len(resume))
+            admission.reserve_place(len(prompt) + len(resume))
             stream = RequestStream(request_id, params.n, loop, self.abort)
-            self._streams[request_id] = weakref.ref(stream)
-            # Inside the lock: a thread that dies now has either seen the stream or refused the request.
-            self._inbox.put(_Add(request_id, prompt, params, resume, cache_salt))
+            self._open[request_id] = _Open(weakref.ref(stream), params.n)
+            # Inside the lock: a backend that dies now has either seen the stream or refused the request.
+            self._backend.send(Add(request_id, prompt, params, resume, cache_salt))
         return stream
 
     def abort(self, request_id: str) -> None:
@@ -234,7 +225,7 @@ class AsyncEngine:
 
         Unknown and finished ids are ignored: an abort may cross the finish.
         """
-        self._inbox.put(_Abort(request_id))
+        self._backend.send(Abort(request_id))
 
     def stats(self) -> EngineStats:
         """Counters as of the end of the last step."""
@@ -243,169 +234,121 @@ class AsyncEngine:
     async def picture(self, max_cells: int = 256) -> tuple[PoolCell, ...]:
         """The page pool in address order, between two steps. Raises EngineDead after the engine has stopped.
 
-        Each call costs the engine thread O(large pages): a server that shows it to many clients should call it once.
+        Each call costs the engine's loop O(large pages): a server that shows it to many clients should call it once.
         """
         answer: Future[tuple[PoolCell, ...]] = Future()
+        ticket = next(self._tickets)
         with self._lock:
             if self._refusal is not None:
                 raise self._refusal
-            self._inbox.put(_Picture(max_cells, answer))
+            self._pictures[ticket] = answer
+            self._backend.send(Picture(ticket, max_cells))
         return await asyncio.wrap_future(answer)
 
     @property
     def is_alive(self) -> bool:
-        """Whether new requests are served. False after an error in the engine thread, once shutdown has begun, and once
-        another process of the model has ended, even before a step has failed on it."""
+        """Whether new requests are served. False after an error in the engine, once shutdown has begun, and once a
+        process of the model has ended, even before a step has failed on it."""
         if self._refusal is not None or self._ended.done():
             return False
-        return not self._loaded.done() or self._loaded.result().is_alive()
+        return not self._loaded.done() or self._backend.is_alive()
 
     @property
     def tokenizer(self) -> "Tokenizer":
         """The model's tokenizer; safe from any thread. Raises InvalidRequest where it has none."""
-        return self._loaded.result(timeout=0).text_tokenizer
+        if self._serving.tokenizer is None:
+            raise InvalidRequest("this model was loaded without a tokenizer: use token ids")
+        return self._serving.tokenizer
 
     @property
     def info(self) -> "ModelInfo":
         """Architecture, parameters, dtypes and operators of the loaded model."""
-        return self._loaded.result(timeout=0).info
+        return self._serving.info
 
     @property
     def limits(self) -> ModelLimits:
         """Limits of one request; max_model_len is the model's context or, if smaller, what the page pool holds."""
-        return self._loaded.result(timeout=0).core.limits
+        return self._serving.limits
 
     @property
     def step_limits(self) -> StepLimits:
         """What fits into one step."""
-        return self._loaded.result(timeout=0).core.step_limits
+        return self._serving.step_limits
 
     async def shutdown(self, drain_s: float = 0.0) -> None:
-        """Refuse new requests, let running ones finish for up to drain_s seconds, abort the rest, end the thread."""
+        """Refuse new requests, let running ones finish for up to drain_s seconds, abort the rest, end the backend."""
         with self._lock:
             if self._refusal is None:
                 self._refusal = EngineDead("the engine is shutting down")
         if drain_s > 0:
-            self._inbox.put(_Drain())
+            self._backend.send(Drain())
             await asyncio.wait([asyncio.wrap_future(self._ended)], timeout=drain_s)
-        self._inbox.put(_Stop())
+        self._backend.send(Stop())
         await asyncio.wrap_future(self._ended)
 
-    # The engine thread.
+    @property
+    def _serving(self) -> Serving:
+        return self._loaded.result(timeout=0)
 
-    def _run(self, load: Callable[[], LoadedEngine]) -> None:
-        try:
-            loaded = load()
-        except BaseException as error:
-            self._refusal = EngineDead("the engine failed to start")
-            self._ended.set_result(None)
-            self._loaded.set_exception(error)
-            return
-        core = loaded.core
-        self._stats = core.stats()
-        self._loaded.set_result(loaded)
-        try:
-            self._serve(core)
-        except Exception as error:
-            logger.exception("the engine thread has died")
-            self._die(error)
-        finally:
-            try:
-                core.close()
-            except Exception:  # e.g. a failed device; callers that await the end must not wait for ever
-                logger.exception("the engine could not be closed in order")
-            self._refuse_the_rest()
-            self._ended.set_result(None)
+    # A Receiver: in the backend's thread.
 
-    def _serve(self, core: EngineCore) -> None:
-        while self._take_commands(core):
-            self._step(core)
-        core.abort_all()
-        while not core.is_idle:  # also steps in flight
-            self._step(core)
+    def on_loaded(self, serving: Serving) -> None:
+        """See Receiver."""
+        self._stats = serving.stats
+        self._loaded.set_result(serving)
 
-    def _step(self, core: EngineCore) -> None:
-        deltas = core.step()
-        self._stats = core.stats()  # before the deltas: a consumer that has seen one sees its step counted
-        self._deliver(core, deltas)
+    def on_load_error(self, error: BaseException) -> None:
+        """See Receiver."""
+        self._refusal = EngineDead("the engine failed to start")
+        self._loaded.set_exception(error)
 
-    def _take_commands(self, core: EngineCore) -> bool:
-        """Execute queued commands, sleeping while there is no work; false when the thread shall end."""
-        if core.is_idle:
-            if self._is_draining:
-                return False
-            core.check_idle()
-            if not self._apply(core, self._sleep(core)):
-                return False
-        while True:
-            try:
-                command = self._inbox.get_nowait()
-            except queue.Empty:
-                return True
-            if not self._apply(core, command):
-                return False
-
-    def _sleep(self, core: EngineCore) -> _Command:
-        """Block until there is a command. After one rate window without any, publish that tokens_per_s is 0."""
-        try:
-            return self._inbox.get(timeout=RATE_WINDOW_S)
-        except queue.Empty:
-            self._stats = core.stats()
-            return self._inbox.get()
-
-    def _apply(self, core: EngineCore, command: _Command) -> bool:
-        match command:
-            case _Add():
-                core.submit_reserved(
-                    command.request_id,
-                    command.prompt_token_ids,
-                    command.params,
-                    resume_token_ids=command.resume_token_ids,
-                    cache_salt=command.cache_salt,
-                )
-            case _Abort(request_id):
-                core.abort(request_id)
-            case _Picture(max_cells, answer):
-                if answer.set_running_or_notify_cancel():  # else the caller has been cancelled
-                    answer.set_result(core.picture(max_cells))
-            case _Drain():
-                self._is_draining = True
-            case _Stop():
-                return False
-        return True
-
-    def _deliver(self, core: EngineCore, deltas: Sequence[RequestDelta]) -> None:
+    def on_step(self, deltas: Sequence[RequestDelta], stats: EngineStats) -> None:
+        """See Receiver."""
+        self._stats = stats  # before the deltas: a consumer that has seen one sees its step counted
         touched: dict[str, RequestStream | None] = {}
+        finished = []
         for delta in deltas:
             request_id = delta.request_id
             if request_id not in touched:
-                touched[request_id] = self._streams[request_id]()
+                touched[request_id] = self._open[request_id].stream()
             stream = touched[request_id]
             if stream is not None:
                 stream.put(delta)
-        with self._lock:
-            for request_id in touched:
-                if not core.is_open(request_id):
-                    del self._streams[request_id]
+            if delta.finish_reason is not None:
+                finished.append(request_id)
+        if finished:
+            with self._lock:
+                for request_id in finished:
+                    entry = self._open[request_id]
+                    entry.num_samples -= 1
+                    if entry.num_samples == 0:
+                        del self._open[request_id]
         RequestStream.wake(stream for stream in touched.values() if stream is not None)
 
-    def _refuse_the_rest(self) -> None:
-        """Fail the commands that no thread will execute any more. `generate` and `picture` refuse new ones by now."""
-        while True:
-            try:
-                command = self._inbox.get_nowait()
-            except queue.Empty:
-                return
-            if isinstance(command, _Picture) and command.answer.set_running_or_notify_cancel():
-                assert self._refusal is not None
-                command.answer.set_exception(self._refusal)
+    def on_picture(self, ticket: int, cells: tuple[PoolCell, ...]) -> None:
+        """See Receiver."""
+        with self._lock:
+            answer = self._pictures.pop(ticket)
+        if answer.set_running_or_notify_cancel():  # else the caller has been cancelled
+            answer.set_result(cells)
 
-    def _die(self, cause: Exception) -> None:
-        error = EngineDead(f"the engine has stopped after an error: {cause!r}")
+    def on_death(self, error: EngineDead) -> None:
+        """See Receiver."""
         with self._lock:
             self._refusal = error
-            references, self._streams = list(self._streams.values()), {}
-        streams = [stream for reference in references if (stream := reference()) is not None]
+            entries, self._open = list(self._open.values()), {}
+        streams = [stream for entry in entries if (stream := entry.stream()) is not None]
         for stream in streams:
             stream.fail(error)
         RequestStream.wake(streams)
+
+    def on_end(self) -> None:
+        """See Receiver: fail what no backend will answer any more. `generate` and `picture` refuse new calls by now."""
+        with self._lock:
+            assert self._refusal is not None
+            refusal, pictures = self._refusal, list(self._pictures.values())
+            self._pictures.clear()
+        for answer in pictures:
+            if answer.set_running_or_notify_cancel():
+                answer.set_exception(refusal)
+        self._ended.set_result(None)

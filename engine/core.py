@@ -16,6 +16,7 @@ from engine.config import EngineConfig, SamplingParams
 from engine.errors import InvalidRequest
 from engine.memory.kv_cache import KVCache
 from engine.memory.ledger import Ledger, PoolCell, picture, take_ledger
+from engine.memory.spec import PoolPlan
 from engine.memory.swap import MirrorPool
 from engine.request import (
     FinishReason,
@@ -36,14 +37,14 @@ from engine.text.sequence_text import Detokenizer, DetokenizerFactory, NoText, S
 from engine.text.thoughts import Said, ThoughtSplitter
 
 if TYPE_CHECKING:
-    from engine.runner import ModelInfo
+    from engine.model_info import ModelInfo
     from engine.runner.runner import Runner
     from engine.text.tokenizer import Tokenizer
 
 
 class EngineCore:
-    """The engine of one model. All methods are for one thread; only `admission`, `limits` and `step_limits` are for any
-    thread."""
+    """The engine of one model. All methods are for one thread; only `admission`, `limits`, `step_limits` and
+    `pool_plan` are for any thread."""
 
     def __init__(
         self,
@@ -271,6 +272,11 @@ class EngineCore:
     def stats(self) -> EngineStats:
         """A snapshot of all counters."""
         return self._tally.snapshot(self._scheduler, self._cache, self._swapper, self.admission.num_tokens)
+
+    @property
+    def pool_plan(self) -> PoolPlan:
+        """How the page pool is cut."""
+        return self._cache.plan
 
     def ledger(self) -> Ledger:
         """The bytes of the page pool by layer type and state; they add up to the pool."""

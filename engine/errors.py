@@ -9,7 +9,7 @@ EngineError
  +-- NotDivisible          the model cannot be divided among that many processes
  +-- RankLost              another process of the same model could not start, or has ended
  +-- OperatorsUnavailable  the C++ operators cannot be built or loaded here; the torch ones serve instead
- +-- EngineDead            the engine thread has stopped; no request is answered any more
+ +-- EngineDead            the engine has stopped; no request is answered any more
 """
 
 
@@ -63,4 +63,4 @@ class OperatorsUnavailable(EngineError):
 
 
 class EngineDead(EngineError):
-    """The engine thread has stopped after an unexpected error."""
+    """The engine has stopped after an unexpected error, or its process has ended."""

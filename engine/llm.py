@@ -13,7 +13,7 @@ from engine.request import FinishReason, RequestDelta, TokenLogprob, merge_delta
 from engine.stats import EngineStats
 
 if TYPE_CHECKING:
-    from engine.runner import ModelInfo
+    from engine.model_info import ModelInfo
     from engine.text.tokenizer import Tokenizer
 
 Prompt = str | Sequence[int]  #: a text, or its token ids

@@ -16,6 +16,8 @@ FinishReason = Literal["stop", "length", "abort"]
 
 _GOLDEN_64 = 0x9E3779B97F4A7C15  # 2^64 / golden ratio: the increment of splitmix64
 _MASK_64 = (1 << 64) - 1
+#: Most unmerged deltas of a sample; merging each delta at once would copy a long unread output again and again.
+_MAX_UNMERGED = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +68,13 @@ def merge_deltas(deltas: ReadOnly[RequestDelta]) -> RequestDelta:
         token_ids=tuple(token_id for delta in deltas for token_id in delta.token_ids),
         logprobs=tuple(logprobs) if any(delta.logprobs is not None for delta in deltas) else None,
     )
+
+
+def gather_delta(waiting: list[RequestDelta], delta: RequestDelta) -> None:
+    """Add a delta to the unread ones of its sample, which are merged when they become many."""
+    waiting.append(delta)
+    if len(waiting) == _MAX_UNMERGED:
+        waiting[:] = [merge_deltas(waiting)]
 
 
 def request_seed(params: SamplingParams, engine_seed: int, request_id: str) -> int:

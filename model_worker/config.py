@@ -69,6 +69,11 @@ class WorkerSettings(_EngineSettings):
     engine: EngineKind = Field(
         default="paged", description="What answers. paged: Agon's own engine. echo: for tests. openai: another server"
     )
+    engine_process: Literal["auto", "on", "off"] = Field(
+        default="auto",
+        description="Whether Agon's own engine runs in a process of its own, beside the one that answers HTTP. auto: "
+        "on CUDA, where HTTP would slow down its steps",
+    )
     host: str = Field(default="127.0.0.1", description="Address to listen on")
     port: int = Field(default=8200, ge=0, le=65535, description="Port to listen on; 0: any free one")
 

@@ -16,12 +16,10 @@ from uvicorn.loops.auto import auto_loop_factory
 from model_worker.config import ENGINE_FIELDS, WorkerSettings, flag_of
 from model_worker.engines import bound_spinning, follow_if_told_to
 from model_worker.errors import BadSettings, StartError
+from model_worker.logs import LOGGED
 from model_worker.server import listen, run
 from service_kit.logs import configure_logging
 from service_kit.telemetry import switch_telemetry_off
-
-#: Loggers that log from INFO on: the worker, and the start of the engine. None of them logs text of a request.
-_LOGGED = ("model_worker", "service_kit", "engine.runner", "engine.kernels")
 
 #: How long the event loop may keep the interpreter while the engine's thread waits for it, in each step. With Python's
 #: default, 5 ms, steps take several times as long beside many streams (`python -m benchmarks.steps`).
@@ -31,7 +29,7 @@ SWITCH_INTERVAL_S = 0.0001
 def main(arguments: Sequence[str] | None = None) -> int:
     """Serve until a signal. Returns the exit code: 0 drained, 2 bad settings, 3 bad checkpoint, 4 dead engine,
     5 port taken, 6 the model cannot be loaded now."""
-    configure_logging(_LOGGED)
+    configure_logging(LOGGED)
     switch_telemetry_off()
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     try:

@@ -6,13 +6,14 @@ from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from itertools import count
 
-from torch import OutOfMemoryError
+import torch
 
 from engine.async_engine import AsyncEngine, RequestStream
 from engine.config import SamplingParams
 from engine.errors import (
     CheckpointError,
     CheckpointUnavailable,
+    EngineDead,
     EngineError,
     NotDivisible,
     OperatorsUnavailable,
@@ -32,7 +33,7 @@ from wire.errors import ApiError, ErrorCode
 from wire.workers import Capacity, Load, ModelCard, PageCounts, PoolPicture
 
 #: Loading failed for a reason that may pass, or for one that lies in the model or its settings.
-_MAY_PASS = (CheckpointUnavailable, MemoryError, OutOfMemoryError, OSError)
+_MAY_PASS = (CheckpointUnavailable, MemoryError, torch.OutOfMemoryError, OSError)
 _LOAD_ERRORS = (*_MAY_PASS, CheckpointError, NotDivisible, OperatorsUnavailable, ValueError)
 MAX_CELLS = 256  #: cells of a picture of the page pool: 8 rows of 32, about 3 kB
 
@@ -71,12 +72,15 @@ class PagedEngine:
 
     @classmethod
     async def load_checkpoint(cls, settings: WorkerSettings) -> "PagedEngine":
-        """Load the model in the engine thread. Raises BadCheckpoint or LoadFailed."""
+        """Load the model, in a thread or in a process of its own. Raises BadCheckpoint or LoadFailed."""
         try:
             config = settings.engine_config
             defaults = await asyncio.to_thread(_sampling_defaults, config.model)
-            engine = await AsyncEngine.from_config(config)
-        except (*_LOAD_ERRORS, RankLost) as error:
+            if await asyncio.to_thread(has_own_process, settings):  # the driver of a GPU takes its time to answer
+                engine = await AsyncEngine.in_own_process(config, "model_worker.engine_process")
+            else:
+                engine = await AsyncEngine.from_config(config)
+        except (*_LOAD_ERRORS, RankLost, EngineDead) as error:
             raise _start_error(settings, error) from None
         info, stats = engine.info, engine.stats()
         return cls(
@@ -234,8 +238,16 @@ class PagedEngine:
             raise as_api_error(error) from None
 
     async def shutdown(self) -> None:
-        """Abort what runs and end the engine thread."""
+        """Abort what runs and end the engine."""
         await self._engine.shutdown()
+
+
+def has_own_process(settings: WorkerSettings) -> bool:
+    """Whether the engine gets a process of its own: on a GPU every microsecond of the interpreter that the HTTP side
+    takes delays a step; on a CPU the operators compute without the interpreter, and a process only costs memory."""
+    if settings.engine_process == "auto":
+        return settings.engine_config.device != "cpu" and torch.cuda.is_available()
+    return settings.engine_process == "on"
 
 
 def pool_picture(cells: Sequence[EnginePoolCell]) -> PoolPicture:
@@ -266,7 +278,7 @@ def _sampling_defaults(model: str) -> SamplingDefaults:
 
 
 def _start_error(settings: WorkerSettings, error: Exception) -> StartError:
-    kind = LoadFailed if isinstance(error, (*_MAY_PASS, RankLost)) else BadCheckpoint
+    kind = LoadFailed if isinstance(error, (*_MAY_PASS, RankLost, EngineDead)) else BadCheckpoint
     return kind(f"cannot load {settings.model_path}: {_one_line(error)}")
 
 

@@ -104,7 +104,7 @@ async def _serve(worker: Worker, engine: Engine, url: str, stop: asyncio.Event) 
 
 
 async def _until_dead(engine: Engine) -> None:
-    while engine.is_alive:  # noqa: ASYNC110 - the engine lives in a thread and has no event to wait for
+    while engine.is_alive:  # noqa: ASYNC110 - the engine lives in a thread or a process and has no event to wait for
         await asyncio.sleep(_WATCH_S)
 
 

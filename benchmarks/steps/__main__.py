@@ -23,13 +23,11 @@ from typing import Any
 os.environ["TRITON_INTERPRET"] = "0"  # before Triton is imported
 
 from benchmarks.steps.idle_device import IdleDevice, Launches
-from benchmarks.steps.load import LAYERS, PARAMS, PROMPT_TOKENS, Engine, Kind, busy_thread
+from benchmarks.steps.load import DEVICE_S, LAYERS, PARAMS, PROMPT_TOKENS, Engine, Kind, busy_thread
 from cli.bench import record
 
 RESULT = Path(__file__).parent.parent / "results" / "steps.json"
 KINDS: tuple[Kind, ...] = ("decode", "mixed")
-#: Of the device, for each step beside a busy thread: of a small model.
-DEVICE_S = 0.002
 #: Python's own interval, and shorter ones.
 INTERVALS_S = (0.005, 0.0005, 0.0001, 0.00002)
 _ROUNDS = 3

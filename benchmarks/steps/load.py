@@ -17,7 +17,7 @@ from benchmarks.models import write_model
 from benchmarks.steps.idle_device import IdleDevice, Launches
 from engine.batch import StepOutput, StepPlan
 from engine.config import EngineConfig, KVDType, SamplingParams
-from engine.core import EngineCore
+from engine.core import EngineCore, LoadedEngine
 from engine.runner import load_runner
 from engine.runner.runner import Runner
 from engine.text.tokenizer import IncrementalDetokenizer
@@ -42,6 +42,8 @@ PARAMS = {
 }
 #: Tokens of the prompt in a mixed step: a short question.
 PROMPT_TOKENS = 64
+#: Of the device, for each step beside a busy thread: of a small model.
+DEVICE_S = 0.002
 _WARM_STEPS = 12
 
 
@@ -85,6 +87,41 @@ class StepTime:
     passed: float  #: until the step returned, by the clock
 
 
+def write_config(
+    folder: Path, max_running: int, model: Mapping[str, Any] = MODEL, kv_dtype: KVDType = "auto"
+) -> EngineConfig:
+    """The configuration of an engine on an idle device. folder: where config and tokenizer of the model are written."""
+    write_model(folder, dict(model))
+    return EngineConfig(
+        str(folder),
+        device="cpu",
+        dtype="bfloat16",
+        load_format="dummy",
+        operators="torch",
+        max_model_len=model["max_position_embeddings"],
+        kv_dtype=kv_dtype,
+        max_batched_tokens=2048,
+        max_running=max_running,
+        kv_cache_bytes=2 << 30,  # never touched
+        num_threads=1,
+        overlap=True,
+    )
+
+
+def load_idle(config: EngineConfig, device: IdleDevice, device_s: float = 0.0) -> tuple[LoadedEngine, TimedRunner]:
+    """An engine without a queue bound on an idle device. device_s: what a step takes there."""
+    loaded = load_runner(config, build=device.build)
+    tokenizer = loaded.tokenizer
+    runner = TimedRunner(loaded.runner, device_s)
+    core = EngineCore(
+        runner,
+        config,
+        lambda skips, prompt: IncrementalDetokenizer(tokenizer, skips, prompt),
+        has_queue_bound=False,
+    )
+    return LoadedEngine(core, tokenizer, loaded.info), runner
+
+
 class Engine:
     """An engine core on an idle device."""
 
@@ -99,30 +136,8 @@ class Engine:
         """folder: where config and tokenizer of the model are written."""
         self._device = device
         self._vocab_size: int = model["vocab_size"]
-        write_model(folder, dict(model))
-        config = EngineConfig(
-            str(folder),
-            device="cpu",
-            dtype="bfloat16",
-            load_format="dummy",
-            operators="torch",
-            max_model_len=model["max_position_embeddings"],
-            kv_dtype=kv_dtype,
-            max_batched_tokens=2048,
-            max_running=max_running,
-            kv_cache_bytes=2 << 30,  # never touched
-            num_threads=1,
-            overlap=True,
-        )
-        loaded = load_runner(config, build=device.build)
-        tokenizer = loaded.tokenizer
-        self.runner = TimedRunner(loaded.runner)
-        self._core = EngineCore(
-            self.runner,
-            config,
-            lambda skips, prompt: IncrementalDetokenizer(tokenizer, skips, prompt),
-            has_queue_bound=False,
-        )
+        loaded, self.runner = load_idle(write_config(folder, max_running, model, kv_dtype), device)
+        self._core = loaded.core
         self._ids = itertools.count()
 
     def measure(self, kind: Kind, rows: int, sampling: str, num_steps: int) -> list[StepTime]:

@@ -2,8 +2,8 @@
 names.
 
 Nothing is executed or unpickled. When a codec is made, it reads from the annotations what a class may hold: numbers,
-strings, booleans, None, literals, tuples and mappings of these, and further dataclasses. Any other annotation raises
-TypeError at once, so a new field is either carried or refused, never dropped.
+strings, bytes, booleans, None, literals, tuples, frozen sets and mappings of these, and further dataclasses. Any other
+annotation raises TypeError at once, so a new field is either carried or refused, never dropped.
 """
 
 import dataclasses
@@ -11,6 +11,7 @@ import json
 import types
 from collections.abc import Callable, Mapping
 from functools import lru_cache
+from operator import attrgetter
 from typing import Any, Generic, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 T = TypeVar("T")
@@ -46,6 +47,8 @@ def _converters(annotation: Any, repeated: tuple[type, ...]) -> tuple[_Convert, 
     """Conversions to what JSON can carry, and back."""
     if annotation in _PLAIN or get_origin(annotation) is Literal:
         return _same, _same
+    if annotation is bytes:
+        return lambda value: value.decode("latin-1"), lambda text: text.encode("latin-1")
     if annotation in repeated:
         return _remembered(*_of_dataclass(annotation, repeated))
     if dataclasses.is_dataclass(annotation):
@@ -53,6 +56,9 @@ def _converters(annotation: Any, repeated: tuple[type, ...]) -> tuple[_Convert, 
     origin, arguments = get_origin(annotation), get_args(annotation)
     if origin is tuple:
         return _of_tuple(arguments, repeated)
+    if origin is frozenset:
+        to_json, from_json = _of_tuple((arguments[0], ...), repeated)
+        return lambda values: to_json(sorted(values)), lambda values: frozenset(from_json(values))
     if origin is Mapping:
         return _of_mapping(arguments, repeated)
     if origin in (Union, types.UnionType):
@@ -83,11 +89,14 @@ def _of_dataclass(kind: type, repeated: tuple[type, ...]) -> tuple[_Convert, _Co
     # Most fields are plain, and a plan has hundreds of them: only the others are converted.
     encoders = [(index, encode) for index, (encode, _) in enumerate(converters) if encode is not _same]
     decoders = [(index, decode) for index, (_, decode) in enumerate(converters) if decode is not _same]
+    read = attrgetter(*names) if len(names) > 1 else lambda value: [getattr(value, name) for name in names]
 
-    def to_json(value: Any) -> list[Any]:
+    def to_json(value: Any) -> Any:
         if type(value) is not kind:
             raise TypeError(f"{value!r} is no {kind.__name__}")
-        values = [getattr(value, name) for name in names]
+        if not encoders:
+            return read(value)
+        values = list(read(value))
         for index, encode in encoders:
             values[index] = encode(values[index])
         return values

@@ -1,31 +1,26 @@
 """The follower processes of tensor parallelism: the leader process, which has the requests, starts, watches and ends
 them.
 
-A follower's standard input closes when the leader ends, even by kill -9; the follower then ends too. The processes meet
-at a store of torch.distributed that listens on the loopback interface only; nothing on it is unpickled.
+Followers are child processes (processes.py), so they end with the leader. The processes meet at a store of
+torch.distributed that listens on the loopback interface only; nothing on it is unpickled.
 """
 
 import contextlib
-import os
-import signal
 import socket
 import subprocess
-import sys
 import threading
 import time
 import weakref
 from collections.abc import Callable, Sequence
 from datetime import timedelta
-from pathlib import Path
 
 from torch.distributed import Store, TCPStore  # type: ignore[attr-defined]
 
 from engine.errors import RankLost
+from engine.parallel.processes import end_children, end_with_parent, how_ended, start_module
 
 #: Time limit for a follower to import torch and report that it is ready, on a busy machine.
 _START_S = 300.0
-#: Time limit for a follower to end. Then it is killed.
-_END_S = 10.0
 _STORE_TIMEOUT = timedelta(seconds=60)
 _LOOPBACK = "127.0.0.1"
 
@@ -51,7 +46,7 @@ class Followers:
         # Ends the processes even if `close` is never called, for example at the end of the interpreter.
         self._finalizer = weakref.finalize(self, _end, self._processes, self._is_ending)
         for rank in range(1, size):
-            self._processes.append(_start([module, str(rank), str(size), str(port)]))
+            self._processes.append(start_module([module, str(rank), str(size), str(port)]))
 
     def wait_until_ready(self) -> None:
         """Wait until each has called `say_ready`. Raises RankLost if one ends or takes too long."""
@@ -110,31 +105,9 @@ def say_failed(store: Store, rank: int, reason: str) -> None:
 
 def meet_leader(port: int) -> Store:
     """In a follower: connect to the leader's store. From now on this process ends when the leader ends."""
-    threading.Thread(target=_end_with_leader, name="leader-watch", daemon=True).start()
+    end_with_parent()
     store: Store = TCPStore(_LOOPBACK, port, is_master=False, timeout=_STORE_TIMEOUT)
     return store
-
-
-def leave_signals_to_leader() -> None:
-    """In a follower: ignore SIGINT and SIGTERM. Ctrl-C and a service manager's SIGTERM reach all processes at once, but
-    the leader needs its followers while the last answers run, and ends them itself."""
-    if threading.current_thread() is threading.main_thread():  # only the main thread may
-        for signal_number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(signal_number, signal.SIG_IGN)
-
-
-def _end_with_leader() -> None:
-    while os.read(0, 1):  # blocks until the leader ends; sys.stdin would hold a lock at the interpreter's end
-        pass
-    os._exit(0)  # the leader has exited: stop now
-
-
-def _start(arguments: Sequence[str]) -> "subprocess.Popen[bytes]":
-    # The follower imports the engine of this process, whatever lies in the working directory.
-    paths = [str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
-    command = [sys.executable, "-P", "-m", *arguments]
-    return subprocess.Popen(command, stdin=subprocess.PIPE, env=environment)
 
 
 def _reason(store: Store, rank: int, code: int) -> str:
@@ -142,21 +115,12 @@ def _reason(store: Store, rank: int, code: int) -> str:
     with contextlib.suppress(RuntimeError):
         if store.check([_error(rank)]):
             return f"{who} has failed: {store.get(_error(rank)).decode()}"
-    return f"{who} was killed by {signal.Signals(-code).name}" if code < 0 else f"{who} has ended with code {code}"
+    return f"{who} {how_ended(code)}"
 
 
 def _end(processes: Sequence["subprocess.Popen[bytes]"], is_ending: threading.Event) -> None:
     is_ending.set()
-    for process in processes:
-        assert process.stdin is not None
-        process.stdin.close()
-    deadline = time.monotonic() + _END_S
-    for process in processes:
-        try:
-            process.wait(max(0.0, deadline - time.monotonic()))
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+    end_children(processes)
 
 
 def _ready(rank: int) -> str:

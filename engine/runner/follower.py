@@ -13,8 +13,9 @@ from engine.config import EngineConfig
 from engine.errors import EngineError, RankLost
 from engine.parallel.codec import Codec
 from engine.parallel.collectives import TorchGroup
-from engine.parallel.followers import leave_signals_to_leader, meet_leader, say_failed, say_ready
+from engine.parallel.followers import meet_leader, say_failed, say_ready
 from engine.parallel.group import Place
+from engine.parallel.processes import leave_signals_to_parent
 from engine.parallel.sockets import keep_to_own_socket
 from engine.runner.leader import CONFIG_KEY, END, plan_codec
 from engine.runner.load import choose_device, load_runner
@@ -24,7 +25,7 @@ _log = logging.getLogger(__name__)
 
 def follow(store: Store, place: Place, *, is_local: bool) -> None:
     """Follow rank 0 until it ends in order. Raises RankLost if it has gone, and what load_runner raises."""
-    leave_signals_to_leader()
+    leave_signals_to_parent()
     config = Codec(EngineConfig).decode(store.get(CONFIG_KEY))
     device = choose_device(config.device, place.local_rank)
     say_ready(store, place.rank)

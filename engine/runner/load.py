@@ -26,6 +26,7 @@ from engine.loader import (
     read_config,
 )
 from engine.memory.spec import PoolPlan
+from engine.model_info import ModelInfo
 from engine.models.causal_lm import CausalLM
 from engine.models.config_reader import ConfigReader, read_model_dtype
 from engine.models.registry import Architecture, architecture_of
@@ -48,28 +49,6 @@ FLOAT32_LIMIT_BYTES = 256 * 2**20
 ONE_THREAD_LIMIT_BYTES = 32 * 2**20
 #: Least compute capability of CUDA devices: bfloat16 and asynchronous copies, which the kernels are written for.
 _LEAST_CAPABILITY = (8, 0)
-
-
-@dataclass(frozen=True, slots=True)
-class ModelInfo:
-    """What a server tells about the model it serves; made by load_runner."""
-
-    name: str
-    architecture: str
-    num_parameters: int
-    dtype: str
-    context_length: int  #: tokens, after the configured limit
-    revision: str  #: short digest of the weights; "dummy" for random ones
-    device: str
-    kv_dtype: str = "auto"  #: of keys and values in pages, as torch calls it
-    operators: str = "torch"  #: what computes: "torch", "triton", or "cpp-" and the instruction set
-    weights: str = ""  #: how linear weights are quantised, "AWQ 4 bits" or "int4"; empty: they are not
-
-    @property
-    def precision(self) -> str:
-        """The dtype, and those of weights, keys and values if they differ: "bfloat16, AWQ 4 bits, KV int8"."""
-        keys_and_values = "" if self.kv_dtype in ("auto", self.dtype) else f"KV {self.kv_dtype}"
-        return ", ".join(filter(None, (self.dtype, self.weights, keys_and_values)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,8 +101,7 @@ def load_runner(config: EngineConfig, group: Group | None = None, build: Builder
         has_int4_weights=config.weights == "int4",
     )
     model = _build(architecture, settings, config, checkpoint, quantised_by, dtype, device, operators, group)
-    has_tokenizer = not is_dummy or (folder / "tokenizer.json").is_file()
-    tokenizer = Tokenizer.from_folder(folder) if has_tokenizer else Tokenizer.of_bytes()
+    tokenizer = Tokenizer.of_model(folder, has_weights=not is_dummy)
     limits = ModelLimits(
         max_model_len=_context_length(config, model),
         vocab_size=model.vocab_size,

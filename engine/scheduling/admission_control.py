@@ -86,11 +86,16 @@ class AdmissionControl:
             self._num_requests += 1
             self._num_tokens += num_tokens
 
-    def release_place(self, num_tokens: int) -> None:
-        """Give a reservation of so many tokens back."""
+    def release_place(self, num_tokens: int, num_requests: int = 1) -> None:
+        """Give a reservation of so many tokens back, or those of several requests together."""
         with self._lock:
-            self._num_requests -= 1
+            self._num_requests -= num_requests
             self._num_tokens -= num_tokens
+
+    @property
+    def num_requests(self) -> int:
+        """Requests that wait for their first step."""
+        return self._num_requests
 
     @property
     def num_tokens(self) -> int:

@@ -93,6 +93,11 @@ class Tokenizer:
         return tokenizer
 
     @classmethod
+    def of_model(cls, folder: Path, *, has_weights: bool) -> Self:
+        """The tokenizer of a folder; one of bytes for random weights in a folder without a tokenizer."""
+        return cls.from_folder(folder) if has_weights or (folder / "tokenizer.json").is_file() else cls.of_bytes()
+
+    @classmethod
     def of_bytes(cls) -> Self:
         """One token for each byte: for a model of random weights without a tokenizer."""
         backend = tokenizers.Tokenizer(tokenizers.models.BPE(vocab=dict(byte_alphabet()), merges=[]))

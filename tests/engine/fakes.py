@@ -6,7 +6,7 @@ that was reused too early, not copied, or wrongly shared therefore changes the t
 
 import zlib
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 

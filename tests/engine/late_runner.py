@@ -8,12 +8,15 @@ a runner that computes in order would never show it.
 
 from collections import deque
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from engine.batch import StepOutput, StepPlan
 from engine.config import ModelLimits
 from engine.memory.spec import PoolPlan
-from engine.runner.runner import Runner
 from engine.scheduling.in_flight import InFlight
+
+if TYPE_CHECKING:
+    from engine.runner.runner import Runner
 
 
 @dataclass(frozen=True)
@@ -30,7 +33,7 @@ class Launched:
 class LateRunner:
     max_in_flight = 2
 
-    def __init__(self, runner: Runner, num_slots: int) -> None:
+    def __init__(self, runner: "Runner", num_slots: int) -> None:
         """runner: with twice as many slots, so that a sequence that ended may compute beside the next one in its
         slot."""
         self.inner = runner

@@ -1,4 +1,4 @@
-"""The engine thread behind its event loop: streams, aborts, refusals, errors, and the end of the thread."""
+"""The engine behind its event loop, in a thread and in a process: streams, aborts, refusals, errors, and the end."""
 
 import asyncio
 import gc
@@ -15,6 +15,7 @@ from engine.config import SamplingParams
 from engine.core import EngineCore, LoadedEngine
 from engine.errors import ContextTooLong, EngineDead, InvalidRequest, QueueFull
 from engine.request import RequestDelta
+from tests.engine.fake_engine_process import start_process
 from tests.engine.fakes import GREEDY, continuation, loaded, make_core, text_of
 from tests.engine.step_latch import PATIENCE_S, StepLatch, begin, until
 
@@ -26,10 +27,13 @@ async def start(core: EngineCore) -> AsyncEngine:
     return await AsyncEngine.start(lambda: loaded(core))
 
 
-@pytest.fixture(params=["in turn", "late"])
+@pytest.fixture(params=["in turn", "late", "process"])
 async def engine(request: pytest.FixtureRequest) -> AsyncIterator[AsyncEngine]:
-    core, _ = make_core(300, steps=request.param)
-    engine = await start(core)
+    if request.param == "process":
+        engine = await start_process("quick")
+    else:
+        core, _ = make_core(300, steps=request.param)
+        engine = await start(core)
     yield engine
     await engine.shutdown()
 
@@ -189,7 +193,7 @@ async def test_an_error_in_the_thread_ends_every_stream_and_is_visible(caplog: p
         engine.generate(PROMPT, GREEDY)
     with pytest.raises(EngineDead):
         await engine.picture()
-    assert "engine thread has died" in caplog.text
+    assert "the engine has stopped after an error" in caplog.text
     await engine.shutdown()
     assert runner.is_closed
 

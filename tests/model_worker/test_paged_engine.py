@@ -36,9 +36,10 @@ def settings_for(model: Path, **given: Any) -> WorkerSettings:
     return WorkerSettings(model=f"finch={model}", **{**defaults, **given})
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def engine() -> AsyncIterator[PagedEngine]:
-    loaded = await load_engine(settings_for(FINCH))
+@pytest_asyncio.fixture(scope="module", loop_scope="module", params=["off", "on"])
+async def engine(request: pytest.FixtureRequest) -> AsyncIterator[PagedEngine]:
+    """In a thread of this process, and in a process of its own."""
+    loaded = await load_engine(settings_for(FINCH, engine_process=request.param))
     assert isinstance(loaded, PagedEngine)
     yield loaded
     await loaded.shutdown()

@@ -53,6 +53,10 @@ class Process:
     def events(self) -> list[str]:
         return [json.loads(line)["event"] for line in self.lines if line.startswith("{")]
 
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
     def send(self, signal_number: int) -> None:
         self._process.send_signal(signal_number)
 
@@ -209,6 +213,77 @@ async def test_damaged_checkpoint_is_one_clear_line_and_exit_code_3(tmp_path: Pa
         assert await worker.wait(120) == 3
     assert worker.events[0] == "listening"
     assert not {"registered", "controller_unreachable"} & set(worker.events)
+    spoken = [line for line in worker.lines if not line.startswith("{")]
+    assert len(spoken) == 1, worker.lines
+    assert spoken[0].startswith(f"model_worker: cannot load {tmp_path}: ")
+
+
+FINCH = ROOT / "demo_models" / "finch"
+OWN_PROCESS = ("--model", f"finch={FINCH}", "--threads", "1", "--engine-process", "on")
+
+
+def engine_process_of(worker: Process) -> int:
+    """The only child of a worker."""
+    tasks = Path(f"/proc/{worker.pid}/task").iterdir()
+    (child,) = {int(pid) for task in tasks for pid in (task / "children").read_text().split()}
+    return child
+
+
+@asynccontextmanager
+async def own_process() -> AsyncIterator[tuple[Process, httpx.AsyncClient]]:
+    """A worker whose engine has a process of its own, and a client of it."""
+    async with (
+        worker_process(*OWN_PROCESS) as worker,
+        httpx.AsyncClient(base_url=worker.url, timeout=60, trust_env=False) as client,
+    ):
+        await worker.until_ready()
+        yield worker, client
+
+
+async def test_a_killed_engine_process_ends_answers_and_worker_as_a_dead_engine_does() -> None:
+    async with own_process() as (worker, client):
+        child = engine_process_of(worker)
+        body = chat(900, stream=True) | {"model": "finch"}
+        async with client.stream("POST", "/v1/chat/completions", json=body) as response:
+            lines = response.aiter_lines()
+            await anext(lines)
+            os.kill(child, signal.SIGKILL)
+            rest = [line async for line in lines if line.startswith("data:")]
+        assert json.loads(rest[-1].removeprefix("data: "))["error"]["code"] == "worker_failed"
+        assert await worker.wait() == 4
+        assert not Path(f"/proc/{child}").exists()
+    assert "the engine's process was killed by SIGKILL" in worker.events
+    assert [line for line in worker.lines if not line.startswith("{")] == [
+        "model_worker: the engine has stopped after an unexpected error"
+    ]
+
+
+async def test_a_signal_to_all_processes_lets_running_answers_finish() -> None:
+    async with own_process() as (worker, client):
+        child = engine_process_of(worker)
+        body = chat(300, stream=True) | {"model": "finch"}
+        async with client.stream("POST", "/v1/chat/completions", json=body) as response:
+            lines = response.aiter_lines()
+            await anext(lines)
+            for signal_number in (signal.SIGTERM, signal.SIGINT):
+                os.kill(child, signal_number)
+            worker.send(signal.SIGTERM)
+            rest = [line async for line in lines if line.startswith("data:")]
+        assert rest[-1] == "data: [DONE]"
+        assert '"finish_reason":"length"' in "".join(rest)
+        assert await worker.wait() == 0
+        assert not Path(f"/proc/{child}").exists()
+    lines_of_engine = [json.loads(line) for line in worker.lines if json.loads(line)["logger"].startswith("engine.")]
+    assert any(line["event"].startswith("loaded ") for line in lines_of_engine)
+
+
+async def test_a_checkpoint_that_the_engine_process_refuses_is_one_clear_line_and_exit_code_3(tmp_path: Path) -> None:
+    for file in FINCH.iterdir():
+        if file.is_file():
+            (tmp_path / file.name).write_bytes(file.read_bytes())
+    (tmp_path / "config.json").write_text('{"architectures": ["Unheard"], "model_type": "unheard"}')
+    async with worker_process(*OWN_PROCESS[2:], "--model", f"broken={tmp_path}") as worker:
+        assert await worker.wait(120) == 3
     spoken = [line for line in worker.lines if not line.startswith("{")]
     assert len(spoken) == 1, worker.lines
     assert spoken[0].startswith(f"model_worker: cannot load {tmp_path}: ")

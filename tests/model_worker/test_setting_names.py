@@ -12,6 +12,7 @@ from model_worker.main import build_parser, read_settings
 NAMES: tuple[tuple[str, str | None, Any], ...] = (
     ("model", "--model", ...),
     ("engine", "--engine", "paged"),
+    ("engine_process", "--engine-process", "auto"),
     ("host", "--host", "127.0.0.1"),
     ("port", "--port", 8200),
     ("controller_urls", "--controller", ()),

@@ -41,3 +41,13 @@ def test_launches_are_counted_and_steps_timed_without_a_gpu(tmp_path: Path) -> N
     assert all(0 < row["runner_us_p50"] < row["step_us_p50"] <= row["step_us_p99"] for row in document["rows"])
     assert {row["switch_interval_ms"] for row in document["busy_thread"]} == {None, 5.0, 0.5}
     assert all(row["events_per_s"] > 0 for row in document["busy_thread"] if row["switch_interval_ms"])
+
+
+@pytest.mark.slow
+def test_steps_are_timed_with_the_engine_in_a_thread_and_in_a_process() -> None:
+    command = [sys.executable, "-m", "benchmarks.steps.served", "--quick"]
+    written = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, timeout=200).stdout
+    points = json.loads(written)["points"]
+    found = {(point["engine"], point["step"], point["is_loop_saturated"]) for point in points}
+    assert found == {(e, s, b) for e in ("thread", "process") for s in ("decode", "mixed") for b in (False, True)}
+    assert all(point["step_ms"] >= 1.9 for point in points), "the device takes 2 ms"

@@ -90,7 +90,7 @@ def test_a_field_that_cannot_be_sent_is_refused_before_anything_is_sent() -> Non
     @dataclass(frozen=True)
     class Unknown:
         fine: int
-        tokens: frozenset[int]
+        tokens: set[int]
 
-    with pytest.raises(TypeError, match="frozenset"):
+    with pytest.raises(TypeError, match="set"):
         Codec(Unknown)
