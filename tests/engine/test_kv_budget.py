@@ -111,6 +111,7 @@ def test_layers_keep_what_the_oracle_keeps(tiny_model: TinyModels) -> None:
         pytest.param({"max_running": 1}, id="alone"),
         pytest.param({"max_batched_tokens": 64, "max_running": 3}, id="small steps"),
         pytest.param({"page_tokens": 1, "kv_budget": 25}, id="pages of one token"),
+        pytest.param({"page_tokens": 16}, id="large pages"),
         pytest.param({"overlap": True}, id="overlap"),
         pytest.param({"kv_cache_bytes": 50_000}, id="a pool that preempts"),
         pytest.param({"kv_cache_bytes": 50_000, "swap_bytes": 1 << 20}, id="a pool that swaps"),
@@ -183,3 +184,29 @@ def test_what_is_not_supported_is_refused(
 ) -> None:
     with pytest.raises(CheckpointError, match=f"kv_budget {reason}"):
         load(tiny_model(name).folder, kv_budget=24, **settings)
+
+
+@pytest.mark.parametrize(
+    ("device", "place", "reason"),
+    [("cuda", Place(), "is for CPU, not for cuda"), ("cpu", Place(size=2), "is for one process, not for tensor_parallel")],
+)
+def test_other_devices_and_several_processes_are_refused(
+    tiny_model: TinyModels, device: str, place: Place, reason: str
+) -> None:
+    runner = load(tiny_model("llama").folder)._core._runner
+    model: CausalLM = runner._model  # type: ignore[attr-defined]
+    with pytest.raises(CheckpointError, match=f"kv_budget {reason}"):
+        check_budget(ARCHITECTURES["LlamaForCausalLM"], model, torch.device(device), torch.float32, Solo(place))
+
+
+@pytest.mark.parametrize("page_tokens", [4, 16])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_what_the_pool_holds_at_first_is_never_read_but_for_the_null_page(
+    tiny_model: TinyModels, dtype: str, page_tokens: int
+) -> None:
+    clean, poisoned = (load_budgeted(tiny_model, dtype=dtype, page_tokens=page_tokens) for _ in range(2))
+    plan = poisoned._core._cache.plan
+    for kind in plan.types:
+        pages = poisoned._core._runner._pages[kind.name][plan.ratio(kind) :]  # type: ignore[attr-defined]
+        pages.fill_(-1)  # NaN in every dtype
+    assert tokens_of(poisoned, PROMPTS, LONG) == tokens_of(clean, PROMPTS, LONG)
