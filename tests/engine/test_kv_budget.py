@@ -12,7 +12,8 @@ from engine.config import SamplingParams
 from engine.errors import CheckpointError, ContextTooLong
 from engine.llm import LLM
 from engine.models.causal_lm import CausalLM
-from engine.parallel.group import Solo
+from engine.models.registry import ARCHITECTURES
+from engine.parallel.group import Place, Solo
 from engine.request import sample_seed
 from engine.runner.budget_support import check_budget
 from tests.engine.small_engines import GREEDY, PROMPTS, SAMPLED, TinyModels, load, tokens_of
@@ -188,7 +189,10 @@ def test_what_is_not_supported_is_refused(
 
 @pytest.mark.parametrize(
     ("device", "place", "reason"),
-    [("cuda", Place(), "is for CPU, not for cuda"), ("cpu", Place(size=2), "is for one process, not for tensor_parallel")],
+    [
+        ("cuda", Place(), "is for CPU, not for cuda"),
+        ("cpu", Place(size=2), "is for one process, not for tensor_parallel"),
+    ],
 )
 def test_other_devices_and_several_processes_are_refused(
     tiny_model: TinyModels, device: str, place: Place, reason: str
