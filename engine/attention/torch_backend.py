@@ -109,8 +109,9 @@ class TorchBackend:
                 kept.append(None)
                 read = layout
             else:
-                kept.append(keep_tokens(layout, table, type_layout, type_layout.budget, stored))
-                stores.append(kept[-1].places)
+                tokens = keep_tokens(layout, table, type_layout, type_layout.budget, stored)
+                kept.append(tokens)
+                stores.append(tokens.places)
                 read = slots_read(layout, type_layout.budget)
             spec = type_layout.layer_type.spec
             key = (spec.kind, spec.span, page_tokens, shape.num_heads, shape.num_kv_heads, needs_scores)
