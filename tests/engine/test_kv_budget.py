@@ -150,6 +150,29 @@ def test_samples_of_a_prompt_are_those_of_single_requests(tiny_model: TinyModels
     llm._core.check_integrity()
 
 
+def test_samples_are_the_same_where_their_requests_are_preempted(tiny_model: TinyModels) -> None:
+    prompts = [random_prompt(index, length) for index, length in enumerate((9, 30, 61, 20))]
+    params = replace(SAMPLED, max_tokens=40, n=2)
+    expected = [
+        [output.token_ids for output in each.outputs] for each in load_budgeted(tiny_model).generate(prompts, params)
+    ]
+    llm = load_budgeted(tiny_model, kv_cache_bytes=50_000)
+    assert [[output.token_ids for output in each.outputs] for each in llm.generate(prompts, params)] == expected
+    assert llm.stats().preemptions_total > 0
+    llm._core.check_integrity()
+
+
+@pytest.mark.parametrize("length", [9, 30, 61])
+def test_a_request_goes_on_from_the_output_of_another_replica(tiny_model: TinyModels, length: int) -> None:
+    llm, prompt = load_budgeted(tiny_model), random_prompt(3, length)
+    (expected,) = tokens_of(llm, [prompt], LONG)
+    core, resumed = llm._core, list[int]()
+    core.add_request("a", prompt, LONG, resume_token_ids=expected[:20])
+    while not core.is_idle:
+        resumed += [token for delta in core.step() for token in delta.token_ids]
+    assert resumed == expected[20:]
+
+
 def test_a_request_holds_the_pages_that_were_planned(tiny_model: TinyModels) -> None:
     core = load_budgeted(tiny_model)._core
     core.add_request("a", PROMPTS[3], LONG)
