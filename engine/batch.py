@@ -84,6 +84,7 @@ class ScheduledSequence:
     #: The runner keeps them and appends the tokens that the slot samples. They are sent again after a step with several
     #: samples, because only the host knows which sample belongs to this sequence.
     history: tuple[int, ...] | None = None
+    num_prompt_tokens: int = 0  #: how many of the sequence's tokens are its prompt; only layers with a budget need it
 
 
 @dataclass(frozen=True, slots=True)

@@ -97,6 +97,15 @@ class EngineConfig:
             "8 bits and a scale for every token and head, about twice as many tokens fit, less exact"
         ),
     ] = "auto"
+    kv_budget: Annotated[
+        int | None,
+        Setting(
+            "On CPU, for models with full attention in all layers: tokens whose keys and values a layer keeps of a "
+            "sequence, on average; lower layers keep more. Drops tokens of longer sequences, so answers differ; such "
+            "prompts must fit into max_batched_tokens, and no prefix is cached. Unset: layers keep all tokens",
+            minimum=16,
+        ),
+    ] = None
     weights: Annotated[
         Literal["auto", "int8", "int4"],
         Setting(

@@ -29,6 +29,7 @@ from engine.request import (
     sample_seed,
 )
 from engine.scheduling.admission_control import AdmissionControl
+from engine.scheduling.budgeted_chunks import longest_prompt
 from engine.scheduling.in_flight import InFlight
 from engine.scheduling.scheduler import Scheduler
 from engine.scheduling.swapper import Swapper
@@ -76,6 +77,7 @@ class EngineCore:
             max_running=self.step_limits.max_running,
             max_requests=config.max_queued_requests if has_queue_bound else None,
             max_tokens=config.max_queued_tokens if has_queue_bound else None,
+            longest_prompt=longest_prompt(runner.pool_plan.smallest_budget, self.step_limits.max_batched_tokens),
         )
         self._swapper: Swapper | None = None
         if runner.mirror_plan is not None:

@@ -85,6 +85,8 @@ class StepLayout:
     starts: IntArray  #: [B]
     lengths: IntArray  #: [B], each at least 1
     page_tables: Mapping[LayerTypeName, IntArray]  #: [B, pages of the longest context or more]
+    #: [B]: how many tokens of each sequence are its prompt. None: no layer keeps a budget of tokens.
+    prompt_lengths: IntArray | None = None
 
     @property
     def positions(self) -> IntArray:

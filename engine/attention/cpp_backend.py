@@ -44,6 +44,8 @@ def unsupported_reason(plan: PoolPlan, shapes: Sequence[AttentionShape], dtype: 
             return f"values of {shape.output_dim} channels (multiples of {_VECTOR} are supported)"
         if shape.head_dim % _VECTOR or shape.head_dim > _MAX_HEAD_DIM:
             return f"heads of {shape.head_dim} channels (multiples of {_VECTOR} up to {_MAX_HEAD_DIM} are supported)"
+    if plan.smallest_budget is not None:
+        return "layers that keep a budget of tokens"
     for layout in type_layouts(plan, tuple(shapes)):
         if layout.kv_dtype not in (dtype, torch.int8):
             return f"keys and values in {layout.layer_type.spec.dtype} where {dtype} is computed with"

@@ -45,6 +45,8 @@ def unsupported_reason(plan: PoolPlan, shapes: Sequence[AttentionShape]) -> str 
             return "values that are a part of the keys"
         if shape.head_dim > _MAX_HEAD_DIM:
             return f"heads of {shape.head_dim} channels (up to {_MAX_HEAD_DIM} are supported)"
+    if plan.smallest_budget is not None:
+        return "layers that keep a budget of tokens"
     for layout in type_layouts(plan, tuple(shapes)):
         layer_elements = layout.layer_elements
         if layout.page_elements % _ALIGNED_ELEMENTS or layer_elements % _ALIGNED_ELEMENTS:

@@ -105,6 +105,11 @@ class TypeLayout:
         return self.layer_type.spec.span if self.layer_type.spec.kind == "chunked" else None
 
     @property
+    def budget(self) -> int | None:
+        """Tokens that the layers keep of a sequence; None: all that queries read."""
+        return self.layer_type.spec.span if self.layer_type.spec.kind == "budgeted" else None
+
+    @property
     def kv_dtype(self) -> torch.dtype:
         """Dtype of keys and values."""
         dtype = getattr(torch, self.layer_type.spec.dtype)
@@ -185,15 +190,18 @@ class TypeLayout:
         return self.layer_type.layer_ids.index(layer_id) * self.layer_elements
 
 
-def type_layouts(plan: PoolPlan, shapes: tuple[AttentionShape, ...]) -> tuple[TypeLayout, ...]:
+def type_layouts(
+    plan: PoolPlan, shapes: tuple[AttentionShape, ...], *, allow_budgets: bool = False
+) -> tuple[TypeLayout, ...]:
     """One layout per type of attention layers; shapes by layer id. Layers of a type, and layers that share another's
     keys and values, may differ in scale, soft cap and sinks only: raises ValueError if their heads differ, or if the
-    kind of a type is not supported."""
+    kind of a type is not supported. allow_budgets: whether the caller supports layers that keep a budget of tokens."""
+    kinds = {"full", "window", "chunked"} | ({"budgeted"} if allow_budgets else set())
     layouts = []
     for layer_type in plan.types:
         if layer_type.spec.kind == "recurrent":
             continue
-        if layer_type.spec.kind not in ("full", "window", "chunked"):
+        if layer_type.spec.kind not in kinds:
             raise ValueError(f"{layer_type.name}: attention of kind {layer_type.spec.kind} cannot be computed")
         heads = {_heads(shapes[i]) for i in layer_type.layer_ids}
         if len(heads) != 1:

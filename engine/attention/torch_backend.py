@@ -21,6 +21,7 @@ import torch
 import torch.nn.functional as F
 
 from engine.attention.backend import AttentionShape, HeadNorms, IntArray, StepLayout
+from engine.attention.budgeted import KeptTokens, keep_tokens, slots_read, store_kept
 from engine.attention.layout import TypeLayout, small_pages, type_layouts, types_of_layers
 from engine.attention.rotation import Rotation
 from engine.attention.stored_pages import Workspace, keys_and_values, stored_pages
@@ -73,7 +74,7 @@ class TorchBackend:
         self._shapes = shapes
         self._device = pool.device
         self._dtype = dtype
-        self._layouts = type_layouts(plan, shapes)
+        self._layouts = type_layouts(plan, shapes, allow_budgets=True)
         self._pages = [small_pages(plan, layout.layer_type, pool) for layout in self._layouts]
         self._type_of = types_of_layers(self._layouts, shapes)
         self._owners = [storing_layer(shapes, layer_id) for layer_id in range(len(shapes))]
@@ -95,18 +96,27 @@ class TorchBackend:
         positions = layout.positions
         sequence_of = np.repeat(np.arange(len(layout.lengths)), layout.lengths)
         stores, groups, reads = [], [], []
+        kept: list[KeptTokens | None] = []
         alike: dict[tuple[object, ...], tuple[_Group, ...]] = {}
         kinds = zip(self._layouts, self._stored, self._pages, self._needs_scores, strict=True)
         for type_layout, stored, pages, needs_scores in kinds:
             table = layout.page_tables[type_layout.layer_type.name]
             shape, page_tokens = type_layout.shape, type_layout.layer_type.page_tokens
-            self._clear_new_tails(layout, table, page_tokens, pages)
-            page_ids = table[sequence_of, positions // page_tokens]
-            stores.append(stored.store_places(page_ids, positions % page_tokens))
+            self._clear_new_tails(layout, table, type_layout, pages)
+            if type_layout.budget is None:
+                page_ids = table[sequence_of, positions // page_tokens]
+                stores.append(stored.store_places(page_ids, positions % page_tokens))
+                kept.append(None)
+                read = layout
+            else:
+                tokens = keep_tokens(layout, table, type_layout, type_layout.budget, stored)
+                kept.append(tokens)
+                stores.append(tokens.places)
+                read = slots_read(layout, type_layout.budget)
             spec = type_layout.layer_type.spec
             key = (spec.kind, spec.span, page_tokens, shape.num_heads, shape.num_kv_heads, needs_scores)
             if key not in alike:
-                alike[key] = tuple(self._groups(type_layout, layout, needs_scores))
+                alike[key] = tuple(self._groups(type_layout, read, needs_scores))
             groups.append(alike[key])
             reads.append(
                 tuple(
@@ -114,7 +124,7 @@ class TorchBackend:
                     for group in alike[key]
                 )
             )
-        return TorchStep(self, stores, groups, reads)
+        return TorchStep(self, stores, kept, groups, reads)
 
     def attend(
         self,
@@ -144,7 +154,11 @@ class TorchBackend:
         stored = self._stored[type_id]
         if shape.shares_with is None:
             key_value = qkv[:, shape.num_heads :].view(-1, shape.num_parts, shape.num_kv_heads, shape.head_dim)
-            key_value = stored.store(layer_id, key_value, step.store_places[type_id])
+            kept = step.kept[type_id]
+            if kept is None:
+                key_value = stored.store(layer_id, key_value, step.store_places[type_id])
+            else:
+                store_kept(kept, stored, layer_id, query, key_value, shape)
             if layer_id in self._shared:
                 step.shared_key_values[layer_id] = key_value
         else:
@@ -168,11 +182,16 @@ class TorchBackend:
         assert output is not None
         return output
 
-    def _clear_new_tails(self, layout: StepLayout, table: IntArray, page_tokens: int, pages: torch.Tensor) -> None:
+    def _clear_new_tails(
+        self, layout: StepLayout, table: IntArray, type_layout: TypeLayout, pages: torch.Tensor
+    ) -> None:
         """Zero pages that this step begins but does not fill."""
-        ends = layout.starts + layout.lengths
+        page_tokens = type_layout.layer_type.page_tokens
+        starts, ends = layout.starts, layout.starts + layout.lengths
+        if type_layout.budget is not None:
+            starts, ends = np.minimum(starts, type_layout.budget), np.minimum(ends, type_layout.budget)
         last_pages = (ends - 1) // page_tokens
-        is_begun = (last_pages * page_tokens >= layout.starts) & (ends % page_tokens != 0)
+        is_begun = (last_pages * page_tokens >= starts) & (ends % page_tokens != 0)
         if is_begun.any():
             page_ids = table[is_begun, last_pages[is_begun]]
             pages.index_fill_(0, self._tensor(page_ids), 0)
@@ -218,7 +237,7 @@ class TorchBackend:
             else:
                 repeats = shape.group_size if num_queries > 1 else 1
                 mask = mask.repeat_interleave(shape.num_kv_heads, dim=0).repeat(1, repeats, 1)
-        elif needs_scores or 0 < type_layout.layer_type.spec.span < num_queries:
+        elif needs_scores or 0 < (type_layout.window or type_layout.chunk or 0) < num_queries:
             positions = np.arange(num_queries)
             mask = self._mask(positions[:, None], positions, type_layout)[None, None]
         return _Group(
@@ -248,11 +267,13 @@ class TorchStep:
         self,
         backend: TorchBackend,
         store_places: Sequence[torch.Tensor],
+        kept: Sequence[KeptTokens | None],
         groups: Sequence[tuple[_Group, ...]],
         read_places: Sequence[tuple[torch.Tensor | None, ...]],
     ) -> None:
         self._backend = backend
         self.store_places = store_places  #: where the step's keys and values are stored
+        self.kept = kept  #: what layers with a budget store; None: all tokens
         self.groups = groups
         self.read_places = read_places  #: what each group gathers; None: fresh prompts
         self.shared_key_values: dict[int, torch.Tensor] = {}  #: by layer: the step's own, which later layers read

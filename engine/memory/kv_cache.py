@@ -55,7 +55,7 @@ class KVCache:
         self._matcher = PrefixMatcher(self.groups)
         self._growth = Growth(self.groups, self._room, self._matcher, self._frees, self.counters)
         self._text_page_tokens = text_page_tokens(self.groups)
-        self._chunk_policies = [group.policy for group in self.groups if group.kind in ("recurrent", "budgeted")]
+        self._chunk_policies = [group.policy for group in self.groups if group.kind == "recurrent"]
 
     # Life of a sequence
 

@@ -17,6 +17,9 @@ IMAGE_KINDS = frozenset({"cross", "vision"})
 #: Tokens between two checkpoints of a recurrent state, unless its spec says otherwise (Jenga section 5.3).
 CHECKPOINT_TOKENS = 512
 
+#: Last tokens of a prompt, whose attention chooses what budgeted layers keep of it; they are kept themselves.
+OBSERVED_TOKENS = 8
+
 
 @dataclass(frozen=True, slots=True)
 class LayerSpec:
@@ -117,6 +120,11 @@ class PoolPlan:
             behaviour = kind.spec.kind, kind.spec.span, kind.page_tokens, kind.small_page_bytes
             groups.setdefault(behaviour, []).append(index)
         return tuple(map(tuple, groups.values()))
+
+    @property
+    def smallest_budget(self) -> int | None:
+        """Tokens that the budgeted layers with the fewest keep of a sequence; None: no layer has a budget."""
+        return min((kind.spec.span for kind in self.types if kind.spec.kind == "budgeted"), default=None)
 
     @property
     def num_usable_large_pages(self) -> int:

@@ -114,8 +114,8 @@ class EagerRunner:
         """Run a prompt of num_tokens tokens and one decode on the null page, so that the first request pays no set-up.
         The null page is zeroed afterwards."""
         params = SamplingParams(temperature=0.0)
-        prompt = ScheduledSequence(0, 0, (0,) * num_tokens, 0, 1, params, (0,), 0)
-        decode = ScheduledSequence(0, 0, (0,), num_tokens - 1, 1, params, (0,), 1)
+        prompt = ScheduledSequence(0, 0, (0,) * num_tokens, 0, 1, params, (0,), 0, None, num_tokens)
+        decode = ScheduledSequence(0, 0, (0,), num_tokens - 1, 1, params, (0,), 1, None, num_tokens - 1)
         for step, sequence in enumerate((prompt, decode)):
             run_step(self, StepPlan(step, (), (), (sequence,)))
         for pages in self._pages.values():
@@ -150,7 +150,10 @@ class EagerRunner:
         tables = {
             name: table[slots, : -(-longest // self._page_tokens[name])] for name, table in self._page_tables.items()
         }
-        layout = StepLayout(starts, lengths, tables)
+        prompt_lengths = None
+        if self.pool_plan.smallest_budget is not None:
+            prompt_lengths = np.fromiter((s.num_prompt_tokens for s in sequences), np.int64, count)
+        layout = StepLayout(starts, lengths, tables, prompt_lengths)
         batch = ForwardBatch(
             token_ids=torch.from_numpy(token_ids).to(self._device),
             positions=torch.from_numpy(layout.positions).to(self._device),

@@ -9,6 +9,7 @@ from engine.config import EngineConfig, ModelLimits
 from engine.memory.admission import AdmissionRule
 from engine.memory.planning.designs import Design
 from engine.memory.planning.planner import choose_design, pool_bytes_for, pool_of
+from engine.memory.planning.pyramid import with_budgets
 from engine.memory.spec import NUM_NULL_LARGE_PAGES, PoolPlan
 from engine.models.causal_lm import CausalLM
 from engine.models.stored_layers import stored_layers
@@ -26,6 +27,8 @@ _POOL_SHARE = {"cpu": 0.25, "cuda": 0.85}
 def design_of(config: EngineConfig, model: CausalLM, limits: ModelLimits, kv_dtype: torch.dtype) -> Design:
     """How the model's pool is divided into pages, whatever its size."""
     layers = stored_layers(model, kv_dtype, limits.max_model_len, config.checkpoint_tokens)
+    if config.kv_budget is not None:
+        layers = with_budgets(layers, config.kv_budget, config.page_tokens, limits.max_model_len)
     return choose_design(layers, page_tokens=config.page_tokens)
 
 

@@ -27,14 +27,17 @@ class AdmissionControl:
         max_running: int,
         max_requests: int | None,
         max_tokens: int | None,
+        longest_prompt: int | None = None,
     ) -> None:
         """rule: whether a request fits into the page pool. max_running: sequences in one step. max_requests,
-        max_tokens: bounds of the queue in requests and prompt tokens; None: no bound."""
+        max_tokens: bounds of the queue in requests and prompt tokens; None: no bound. longest_prompt: the longest that
+        layers with a budget allow; None: there are none."""
         self._rule = rule
         self._limits = limits
         self._max_running = max_running
         self._max_requests = max_requests
         self._max_tokens = max_tokens
+        self._longest_prompt = longest_prompt
         self._lock = threading.Lock()
         self._num_requests = 0
         self._num_tokens = 0
@@ -61,6 +64,13 @@ class AdmissionControl:
             raise ContextTooLong(
                 f"the prompt has {len(prompt)} tokens; with at least one of output, only "
                 f"{self._limits.max_model_len} fit",
+                num_prompt_tokens=len(prompt),
+                max_tokens=params.max_tokens,
+            )
+        if self._longest_prompt is not None and len(prompt) > self._longest_prompt:
+            raise ContextTooLong(
+                f"the prompt has {len(prompt)} tokens; with kv_budget it must be computed in one step, and only "
+                f"{self._longest_prompt} fit (max_batched_tokens)",
                 num_prompt_tokens=len(prompt),
                 max_tokens=params.max_tokens,
             )

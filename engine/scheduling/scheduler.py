@@ -19,6 +19,7 @@ from engine.memory.images import Images
 from engine.memory.kv_cache import KVCache
 from engine.request import FinishReason, Request, RequestState, Sequence
 from engine.scheduling.admission_control import AdmissionControl
+from engine.scheduling.budgeted_chunks import budgeted_chunk_end
 from engine.scheduling.in_flight import InFlight
 from engine.scheduling.step_plan_builder import StepPlanBuilder
 from engine.scheduling.swapper import Swapper
@@ -63,6 +64,7 @@ class Scheduler:
         self._admission = admission
         self._max_batched_tokens = config.step_limits.max_batched_tokens
         self._type_names = [layer_type.name for layer_type in cache.plan.types]
+        self._smallest_budget = cache.plan.smallest_budget
         self._waiting = WaitingQueue(cache)
         self._running: list[Request] = []  # by arrival
         self._num_slots = config.step_limits.max_running
@@ -212,7 +214,10 @@ class Scheduler:
     def _plan_chunk(self, builder: StepPlanBuilder, request: Request, sequence: Sequence, target: int) -> bool:
         """Plan as many of the sequence's tokens up to `target` as the budget allows; false where pages are missing."""
         start = sequence.num_computed
-        end = self._cache.chunk_end(start, min(target, start + builder.budget))
+        if self._smallest_budget is None:
+            end = self._cache.chunk_end(start, min(target, start + builder.budget))
+        else:
+            end = budgeted_chunk_end(start, target, request.num_prompt_tokens, self._smallest_budget, builder.budget)
         extension = self._cache.extend(sequence.sequence_id, start, end)
         if extension is None:
             return False

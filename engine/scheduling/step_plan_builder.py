@@ -82,9 +82,10 @@ class StepPlanBuilder:
             tuple([sampler.seed for sampler in samplers]),
             len(known) - sequence.num_prompt_tokens + sequence.num_pending,
             history,
+            sequence.num_prompt_tokens,
         )
         (self._single if end - start == 1 else self._chunks).append(scheduled)
-        self.budget -= end - start
+        self.budget = max(0, self.budget - (end - start))
         sequence.num_computed = end
         for sampler in samplers:
             sampler.num_pending += 1

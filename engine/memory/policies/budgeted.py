@@ -40,8 +40,8 @@ class BudgetedPolicy:
         return 0
 
     def first_written_page(self, position: int, images: Images) -> int:
-        """The page of the position; 0 for positions from `budget` on, which may change any page."""
-        return position // self.page_tokens if position < self.budget else 0
+        """0: writing goes on to any page once the budget is full, and a fork copies pages at its first token only."""
+        return 0
 
     def num_complete(self, num_computed: int, images: Images) -> int:
         """0: no page is ever final."""
@@ -52,8 +52,8 @@ class BudgetedPolicy:
         return sys.maxsize
 
     def chunk_end(self, start: int, end: int) -> int:
-        """A chunk that begins below position `budget` ends there at the latest."""
-        return end if start >= self.budget else min(end, self.budget)
+        """Chunks end anywhere as far as pages are concerned; scheduling/budgeted_chunks.py says where they may end."""
+        return end
 
     def longest_hit(self, is_cached: Callable[[int], bool], max_tokens: int, images: Images) -> int:
         """0: no page is published."""
