@@ -60,6 +60,8 @@ BOUNDS: Final[Mapping[str, tuple[float, float]]] = {
     "moe_intermediate_size": _WIDTH,
     "intermediate_size_mlp": _WIDTH,
     "shared_expert_intermediate_size": _WIDTH,
+    "moe_shared_expert_intermediate_size": _WIDTH,
+    "moe_latent_size": _WIDTH,
     "vocab_size": (1, 2**24),
     "num_experts": _EXPERTS,
     "num_local_experts": (0, 65_536),

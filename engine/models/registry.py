@@ -50,7 +50,7 @@ from engine.models.ministral3 import ministral3
 from engine.models.mistral import ministral, mistral
 from engine.models.mistral3 import MISTRAL3_VISION, mistral3
 from engine.models.mixtral import mixtral
-from engine.models.nemotron_h import nemotron_h
+from engine.models.nemotron_h import NEXT_TOKEN_LAYERS_OF_NEMOTRON, nemotron_h
 from engine.models.olmo2 import olmo2
 from engine.models.olmo3 import olmo3
 from engine.models.olmoe import olmoe
@@ -206,9 +206,8 @@ _REGISTERED = (
     Architecture(
         "NemotronHForCausalLM",
         nemotron_h,
-        "one part per layer: Mamba-2, attention or MLP",
-        "mixtures of experts",
-        ignored=_NO_TENSORS,
+        "one part per layer: Mamba-2, attention, MLP, or mixture of experts (Nemotron 3)",
+        ignored=NEXT_TOKEN_LAYERS_OF_NEMOTRON,
         is_divisible=False,
     ),
     Architecture("Lfm2ForCausalLM", lfm2, "gated short convolutions, attention in some layers", is_divisible=False),

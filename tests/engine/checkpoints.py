@@ -486,6 +486,29 @@ VARIANTS: Mapping[str, tuple[str, dict[str, Any]]] = {
             "time_step_min": 1e-9,
         },
     ),
+    # The experts have fewer channels than the stream.
+    "nemotron-h-moe": (
+        "NemotronHForCausalLM",
+        {
+            **{key: value for key, value in _SIZES.items() if key != "num_hidden_layers"},
+            "hybrid_override_pattern": "ME*E",
+            "pad_token_id": None,
+            "mamba_num_heads": 6,
+            "mamba_head_dim": 8,
+            "ssm_state_size": 5,
+            "n_groups": 2,
+            "time_step_min": 1e-9,
+            "mlp_bias": True,
+            "n_routed_experts": 8,
+            "num_experts_per_tok": 3,
+            "moe_intermediate_size": 24,
+            "moe_shared_expert_intermediate_size": 40,
+            "moe_latent_size": 32,
+            "n_group": 4,
+            "topk_group": 2,
+            "routed_scaling_factor": 2.5,
+        },
+    ),
     "lfm2": (
         "Lfm2ForCausalLM",
         {

@@ -31,6 +31,8 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("hunyuan-moe", {"moe_topk": [1, "2", 1]}, "moe_topk must be int"),
     ("phimoe", {"num_experts_per_tok": 3}, "num_experts_per_tok 3 is not supported"),
     ("phimoe", {"rope_parameters": {"rope_type": "linear", "factor": 2.0}}, "has no short_mscale"),
+    ("nemotron-h-moe", {"n_shared_experts": 2}, "n_shared_experts 2 is not supported"),
+    ("nemotron-h-moe", {"moe_latent_size": 0}, "moe_latent_size must be from 1"),
     ("gemma", {"hidden_act": "silu"}, "hidden_act 'silu' is not supported"),
 ]
 
