@@ -28,6 +28,7 @@ from engine.models.falcon_h1 import falcon_h1
 from engine.models.gemma import gemma
 from engine.models.gemma2 import gemma2
 from engine.models.gemma3 import VISION_TENSORS, gemma3, gemma3_with_vision
+from engine.models.gemma3n import gemma3n
 from engine.models.gemma4 import TOWER_TENSORS, UNUSED_TENSORS, gemma4, gemma4_with_towers
 from engine.models.glm4 import glm4
 from engine.models.glm4_moe import NEXT_TOKEN_LAYERS, glm4_moe
@@ -108,6 +109,14 @@ _REGISTERED = (
         "the text model of the Gemma 3 checkpoints with a vision tower",
         "images",
         ignored=VISION_TENSORS,
+    ),
+    Architecture(
+        "Gemma3nForCausalLM",
+        gemma3n,
+        "alternating updates of several streams, per-layer embeddings, keys and values shared by layers; text only",
+        "images, sounds, bidirectional attention",
+        ignored=UNUSED_TENSORS,
+        is_divisible=False,
     ),
     Architecture(
         "Gemma4ForCausalLM",

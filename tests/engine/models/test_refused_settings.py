@@ -33,6 +33,9 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("phimoe", {"rope_parameters": {"rope_type": "linear", "factor": 2.0}}, "has no short_mscale"),
     ("nemotron-h-moe", {"n_shared_experts": 2}, "n_shared_experts 2 is not supported"),
     ("nemotron-h-moe", {"moe_latent_size": 0}, "moe_latent_size must be from 1"),
+    ("gemma3n", {"altup_active_idx": 3}, "altup_active_idx 3 is none of 3 streams"),
+    ("gemma3n", {"activation_sparsity_pattern": [0.5]}, "activation_sparsity_pattern .* for each of 5 layers"),
+    ("gemma3n", {"hidden_size_per_layer_input": 0}, "hidden_size_per_layer_input 0 is not supported"),
     ("gemma", {"hidden_act": "silu"}, "hidden_act 'silu' is not supported"),
 ]
 
