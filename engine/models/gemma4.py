@@ -18,7 +18,7 @@ from engine.layers.linear import Linear
 from engine.layers.mlp import FeedForward, GatedMLP
 from engine.layers.norm import Norm, RMSNorm
 from engine.layers.rotary import ProportionalScaling
-from engine.layers.weights import WeightSource, Within
+from engine.layers.weights import WeightSource, text_model_of
 from engine.models.config_reader import ConfigReader
 from engine.models.gemma4_experts import ExpertSettings, MLPWithExperts, add_update, read_experts
 from engine.models.layer_inputs import LayerInputs, rounded
@@ -28,7 +28,9 @@ from engine.models.windows import read_windows
 from engine.parallel.shard import Shard
 
 #: The towers of images and sounds with their projectors.
-TOWER_TENSORS = re.compile(r"model\.(vision_tower|audio_tower|embed_vision|embed_audio)\..*|lm_head\.weight")
+TOWER_TENSORS = re.compile(
+    r"(model\.)?(vision_tower|audio_tower|embed_vision|embed_audio)\..*|(language_model\.)?lm_head\.weight"
+)
 #: Keys and values that layers without storage do not compute; some checkpoints have them.
 UNUSED_TENSORS = re.compile(r".*\.self_attn\.(k_proj|v_proj|k_norm|v_norm)\.weight|.*\.rotary_emb\..*")
 
@@ -66,7 +68,7 @@ def gemma4_with_towers(config: ConfigReader, weights: WeightSource) -> "Gemma4":
     text = config.section("text_config")
     if text is None:
         raise CheckpointError("config.json has no text_config")
-    return gemma4(text, Within(weights, "model.language_model.", in_place_of="model."))
+    return gemma4(text, text_model_of(weights))
 
 
 def read_gemma4(config: ConfigReader) -> Gemma4Config:

@@ -114,7 +114,7 @@ _REGISTERED = (
         "Gemma3nForCausalLM",
         gemma3n,
         "alternating updates of several streams, per-layer embeddings, keys and values shared by layers; text only",
-        "images, sounds, bidirectional attention",
+        "Gemma3nForConditionalGeneration, bidirectional attention",
         ignored=UNUSED_TENSORS,
         is_divisible=False,
     ),
