@@ -1,8 +1,8 @@
-"""Mixture of experts: each token goes through the few gated MLPs to which a router gives the highest probability.
+"""Mixture of experts: each token goes through the few MLPs to which a router gives the highest probability.
 
-Where the operators have a grouped product, the experts' weights lie one after another, the device chooses, and a step
-of any number of tokens can be a CUDA graph. Without one the host chooses, and each chosen expert runs on its own
-tokens, which is free on CPU.
+Where the operators have a grouped product of gated MLPs, the experts' weights lie one after another, the device
+chooses, and a step of any number of tokens can be a CUDA graph. Without one the host chooses, and each chosen expert
+runs on its own tokens, which is free on CPU.
 """
 
 from collections.abc import Sequence
@@ -25,7 +25,7 @@ from engine.kernels.operators import (
 )
 from engine.kernels.reference import choose_experts
 from engine.layers.linear import Linear
-from engine.layers.mlp import GatedMLP, clamped
+from engine.layers.mlp import MLP, GatedMLP, clamped
 from engine.layers.weights import WeightSource
 from engine.parallel.group import Group
 from engine.parallel.shard import Shard, Size
@@ -117,6 +117,13 @@ class Experts:
         mlps = [_cut_out(weights, index, gate_up, down, options, summed_over) for index in range(len(down))]
         return cls(router, chosen_by_host(mlps, routing), waits=True, summed_over=summed_over)
 
+    @classmethod
+    def plain(cls, router: Linear, mlps: Sequence[MLP], routing: Routing) -> Self:
+        """Whole experts without a gate (Nemotron 3). The grouped product of the operators has none: the host
+        chooses."""
+        _check_choice(routing, len(mlps))
+        return cls(router, chosen_by_host(mlps, routing), waits=True, summed_over=None)
+
     def __call__(self, x: torch.Tensor, routed_by: torch.Tensor | None = None) -> torch.Tensor:
         """x [T, hidden] -> [T, hidden]. routed_by: what the router reads; None: x."""
         partial = self.partial(x, routed_by)
@@ -145,7 +152,7 @@ class WithSharedExpert:
         return self._shared.completed(self._experts.partial(x) + shared)
 
 
-def chosen_by_host(experts: Sequence[GatedMLP], routing: Routing) -> ExpertsFunction:
+def chosen_by_host(experts: Sequence[GatedMLP] | Sequence[MLP], routing: Routing) -> ExpertsFunction:
     """The mixture in which each expert has products of its own: the host reads which ones some token chooses."""
 
     choose = _choose_by_softmax if routing.is_plain else choose_experts

@@ -71,4 +71,8 @@ class MLP:
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         """x [T, hidden] -> [T, hidden]."""
-        return self.down(self.activation(self.up(x)))
+        return self.down.completed(self.partial(x))
+
+    def partial(self, x: torch.Tensor) -> torch.Tensor:
+        """As GatedMLP.partial."""
+        return self.down.multiply(self.activation(self.up(x)))

@@ -122,6 +122,16 @@ class Within:
         return self._weights.is_quantised(self._inner(layer))
 
 
+def text_model_of(weights: WeightSource) -> WeightSource:
+    """The weights of the text model, with the names that it has alone, whichever names the checkpoint has: those of a
+    checkpoint with other models, newer or older ones, or already its own."""
+    if "model.language_model.norm.weight" in weights:
+        return Within(weights, "model.language_model.", in_place_of="model.")
+    if "language_model.model.norm.weight" in weights:
+        return Within(weights, "language_model.")
+    return weights
+
+
 class ShapesOnly:
     """A weight source without values: for a model's layer shapes, its number of parameters and what it refuses.
 

@@ -4,7 +4,7 @@ six, and with another RoPE base in those. From checkpoints with a vision tower o
 import re
 
 from engine.errors import CheckpointError
-from engine.layers.weights import WeightSource, Within
+from engine.layers.weights import WeightSource, text_model_of
 from engine.models.config_reader import ConfigReader
 from engine.models.gemma2 import Gemma, read_gemma
 from engine.models.rope import read_ropes
@@ -38,4 +38,4 @@ def gemma3_with_vision(config: ConfigReader, weights: WeightSource) -> Gemma:
     text = config.section("text_config")
     if text is None:
         raise CheckpointError("config.json has no text_config")
-    return gemma3(text, Within(weights, "language_model."))
+    return gemma3(text, text_model_of(weights))

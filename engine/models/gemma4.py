@@ -12,22 +12,25 @@ from engine.attention.backend import AttentionShape, ForwardBatch, HeadNorms, St
 from engine.errors import CheckpointError
 from engine.layers.attention import SelfAttention
 from engine.layers.decoder import Decoder, DecoderLayer, LayerEnd
-from engine.layers.embedding import Embedding, TokenEmbedding
+from engine.layers.embedding import TokenEmbedding
 from engine.layers.heads import HeadShare
 from engine.layers.linear import Linear
 from engine.layers.mlp import FeedForward, GatedMLP
 from engine.layers.norm import Norm, RMSNorm
 from engine.layers.rotary import ProportionalScaling
-from engine.layers.weights import WeightSource, Within
+from engine.layers.weights import WeightSource, text_model_of
 from engine.models.config_reader import ConfigReader
 from engine.models.gemma4_experts import ExpertSettings, MLPWithExperts, add_update, read_experts
+from engine.models.layer_inputs import LayerInputs, rounded
 from engine.models.rope import Rope, rope_in
 from engine.models.shared_layers import read_shared_layers
 from engine.models.windows import read_windows
 from engine.parallel.shard import Shard
 
 #: The towers of images and sounds with their projectors.
-TOWER_TENSORS = re.compile(r"model\.(vision_tower|audio_tower|embed_vision|embed_audio)\..*|lm_head\.weight")
+TOWER_TENSORS = re.compile(
+    r"(model\.)?(vision_tower|audio_tower|embed_vision|embed_audio)\..*|(language_model\.)?lm_head\.weight"
+)
 #: Keys and values that layers without storage do not compute; some checkpoints have them.
 UNUSED_TENSORS = re.compile(r".*\.self_attn\.(k_proj|v_proj|k_norm|v_norm)\.weight|.*\.rotary_emb\..*")
 
@@ -65,7 +68,7 @@ def gemma4_with_towers(config: ConfigReader, weights: WeightSource) -> "Gemma4":
     text = config.section("text_config")
     if text is None:
         raise CheckpointError("config.json has no text_config")
-    return gemma4(text, Within(weights, "model.language_model.", in_place_of="model."))
+    return gemma4(text, text_model_of(weights))
 
 
 def read_gemma4(config: ConfigReader) -> Gemma4Config:
@@ -159,8 +162,8 @@ class Gemma4:
         self._tokens = TokenEmbedding.load(
             weights, "model.embed_tokens", config.vocab_size, config.hidden_size, head=head
         )
-        self._embedding_scale = _rounded(config.hidden_size**0.5, weights)
-        self._layer_inputs = _LayerInputs(config, weights) if config.per_layer_size else None
+        self._embedding_scale = rounded(config.hidden_size**0.5, weights)
+        self._layer_inputs = _layer_inputs(config, weights) if config.per_layer_size else None
         ropes = [
             (config.rope if shape.window is None else config.window_rope, shape.head_dim) for shape in config.shapes
         ]
@@ -188,32 +191,16 @@ class Gemma4:
         return logits.div_(self._logit_softcap).tanh_().mul_(self._logit_softcap)
 
 
-def _rounded(factor: float, weights: WeightSource) -> float:
-    """As the checkpoints were trained: 55.5 and not 55.4256 for 3,072 channels in bfloat16."""
-    return torch.tensor(factor).to(weights.dtype).item()
-
-
-class _LayerInputs:
-    """The inputs of all layers beside the stream: the mean of an embedding of the token and a projection of its
-    embedding in the stream, times the square root of two."""
-
-    def __init__(self, config: Gemma4Config, weights: WeightSource) -> None:
-        size, num_layers = config.per_layer_size, len(config.shapes)
-        self._size = size
-        self._tokens = Embedding.load(weights, "model.embed_tokens_per_layer", config.vocab_size, num_layers * size)
-        self._token_scale = _rounded(size**0.5, weights)
-        self._project = Linear.load(
-            weights, "model.per_layer_model_projection", config.hidden_size, num_layers * size, bias=False
-        )
-        self._projection_scale = config.hidden_size**-0.5
-        self._norm = RMSNorm.load(weights, "model.per_layer_projection_norm", size, config.norm_eps)
-
-    def __call__(self, token_ids: torch.Tensor, hidden: torch.Tensor) -> torch.Tensor:
-        """token_ids [T], hidden [T, hidden] -> [T, layers, size]."""
-        projected = (self._project(hidden) * self._projection_scale).view(-1, self._size)
-        inputs = self._norm(projected).view(len(hidden), -1, self._size)
-        tokens = (self._tokens(token_ids) * self._token_scale).view(inputs.shape)
-        return inputs.add_(tokens).mul_(2.0**-0.5)
+def _layer_inputs(config: Gemma4Config, weights: WeightSource) -> LayerInputs:
+    return LayerInputs(
+        weights,
+        num_layers=len(config.shapes),
+        size=config.per_layer_size,
+        hidden=config.hidden_size,
+        num_tokens=config.vocab_size,
+        vocab_size=config.vocab_size,
+        eps=config.norm_eps,
+    )
 
 
 class _ScaledEnd:

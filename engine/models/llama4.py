@@ -17,7 +17,7 @@ from engine.layers.linear import Linear
 from engine.layers.mlp import FeedForward
 from engine.layers.norm import RMSNorm
 from engine.layers.rotary import QueryScaling
-from engine.layers.weights import WeightSource, Within
+from engine.layers.weights import WeightSource, text_model_of
 from engine.models.config_reader import ConfigReader
 from engine.models.llama import LayerLoader, Llama, LlamaConfig, MLPLoader
 from engine.models.rope import Rope, read_rope
@@ -25,7 +25,7 @@ from engine.models.smollm3 import read_rotated
 from engine.parallel.shard import Shard
 
 #: The vision tower with its projector.
-LLAMA4_VISION = re.compile(r"(vision_model|multi_modal_projector)\..*")
+LLAMA4_VISION = re.compile(r"(model\.)?(vision_model|multi_modal_projector)\..*")
 
 _IS_CHUNKED = {"full_attention": False, "chunked_attention": True}
 
@@ -52,7 +52,7 @@ def llama4_with_vision(config: ConfigReader, weights: WeightSource) -> Llama:
     text = config.section("text_config")
     if text is None:
         raise CheckpointError("config.json has no text_config")
-    return llama4(text, Within(weights, "language_model."))
+    return llama4(text, text_model_of(weights))
 
 
 def _unrotated(config: ConfigReader, max_positions: int) -> Rope | None:

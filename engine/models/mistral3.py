@@ -5,14 +5,14 @@ from dataclasses import replace
 
 from engine.errors import CheckpointError
 from engine.json_files import quoted
-from engine.layers.weights import WeightSource, Within
+from engine.layers.weights import WeightSource, text_model_of
 from engine.models.config_reader import ConfigReader
 from engine.models.llama import Llama
 from engine.models.ministral3 import read_ministral3
 from engine.models.mistral import read_mistral
 
 #: The vision tower with its projector.
-MISTRAL3_VISION = re.compile(r"(vision_tower|multi_modal_projector)\..*")
+MISTRAL3_VISION = re.compile(r"(model\.)?(vision_tower|multi_modal_projector)\..*")
 
 
 def mistral3(config: ConfigReader, weights: WeightSource) -> Llama:
@@ -28,5 +28,5 @@ def mistral3(config: ConfigReader, weights: WeightSource) -> Llama:
             settings = read_ministral3(text)
         case kind:
             raise CheckpointError(f"config.json: text_config of model_type {quoted(kind)} is not supported")
-    weights = Within(weights, "language_model.")
+    weights = text_model_of(weights)
     return Llama(replace(settings, is_tied="lm_head.weight" not in weights), weights)

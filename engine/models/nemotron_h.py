@@ -1,5 +1,7 @@
-"""Nemotron-H: one part per layer, a Mamba-2 layer, attention without positions, or an MLP with squared relu."""
+"""Nemotron-H and Nemotron 3: one part per layer, a Mamba-2 layer, attention without positions, an MLP with squared
+relu, or a mixture of experts of such MLPs."""
 
+import re
 from dataclasses import replace
 
 import torch
@@ -8,9 +10,7 @@ from engine.errors import CheckpointError
 from engine.kernels.operators import Activation
 from engine.layers.decoder import DecoderLayer
 from engine.layers.embedding import TokenEmbedding
-from engine.layers.linear import Linear
 from engine.layers.mamba2 import Mamba2, Mamba2Sizes, Mamba2Weights
-from engine.layers.mlp import MLP
 from engine.layers.norm import RMSNorm
 from engine.layers.weights import WeightSource
 from engine.models.config_bounds import BOUNDS
@@ -24,6 +24,10 @@ from engine.models.hybrid import (
     read_shape,
     read_step_limits,
 )
+from engine.models.nemotron_experts import NemotronExperts, NemotronMixture, load_plain
+
+#: Layers that predict several tokens at once.
+NEXT_TOKEN_LAYERS_OF_NEMOTRON = re.compile(r"mtp\..*")
 
 #: Letters of `hybrid_override_pattern`, which older checkpoints have.
 _PATTERN = {"M": "mamba", "*": "attention", "-": "mlp", "E": "moe"}
@@ -39,17 +43,19 @@ def nemotron_h(config: ConfigReader, weights: WeightSource) -> HybridLM:
     kinds, shape, sizes = _read_kinds(config), read_shape(config), _sizes(config)
     hidden, eps, vocab_size = sizes.hidden, sizes.norm_eps, config.require("vocab_size", int)
     ffn, has_bias = config.require("intermediate_size", int), config.get("mlp_bias", bool, False)
+    experts = NemotronExperts.read(config) if "moe" in kinds else None
+    activation = _squared(weights.operators.relu)
     layers = []
     for index, kind in enumerate(kinds):
         name, number = f"backbone.layers.{index}", kinds[:index].count(kind)
         norm = RMSNorm.load(weights, f"{name}.norm", hidden, eps)
         if kind == "mlp":
-            mlp = MLP(
-                Linear.load(weights, f"{name}.mixer.up_proj", hidden, ffn, bias=has_bias),
-                Linear.load(weights, f"{name}.mixer.down_proj", ffn, hidden, bias=has_bias),
-                _squared(weights.operators.relu),
-            )
+            mlp = load_plain(weights, f"{name}.mixer", hidden, ffn, activation, bias=has_bias)
             layers.append(DecoderLayer(None, None, norm, mlp))
+        elif kind == "moe":
+            assert experts is not None
+            mixture = NemotronMixture.load(experts, f"{name}.mixer", hidden, activation, weights)
+            layers.append(DecoderLayer(None, None, norm, mixture))
         elif kind == "attention":
             layers.append(DecoderLayer(norm, load_attention(weights, f"{name}.mixer", number, shape, hidden)))
         else:
@@ -86,7 +92,7 @@ def _read_kinds(config: ConfigReader) -> list[str]:
     if len(kinds) > most:
         raise CheckpointError(f"config.json: {len(kinds)} layers are more than {most}")
     num_layers = config.get("num_hidden_layers", int, len(kinds))
-    return checked_kinds(kinds, num_layers, "mamba", "attention", "mlp")
+    return checked_kinds(kinds, num_layers, "mamba", "attention", "mlp", "moe")
 
 
 def _sizes(config: ConfigReader) -> Mamba2Sizes:

@@ -6,16 +6,14 @@ import re
 
 from engine.layers.delta_net import DeltaShare
 from engine.layers.linear import Linear
-from engine.layers.weights import WeightSource, Within
+from engine.layers.weights import WeightSource, text_model_of
 from engine.models.config_reader import ConfigReader
 from engine.models.llama import MLPLoader, gated_mlp
 from engine.models.qwen2_moe import qwen_experts
 from engine.models.qwen3_next import Qwen3Next
 
 #: The vision tower, and the layers that predict several tokens at once.
-EXTRA_TENSORS = re.compile(r"(model\.visual|mtp)\..*")
-
-_TEXT = "model.language_model."
+EXTRA_TENSORS = re.compile(r"((model\.)?visual|mtp)\..*")
 
 
 def qwen3_5(config: ConfigReader, weights: WeightSource) -> Qwen3Next:
@@ -34,9 +32,7 @@ def qwen3_5_moe(config: ConfigReader, weights: WeightSource) -> Qwen3Next:
 def _build(config: ConfigReader, weights: WeightSource, load_mlp: MLPLoader) -> Qwen3Next:
     text = config.section("text_config") or config
     is_tied = config.get("tie_word_embeddings", bool, text.get("tie_word_embeddings", bool, False))
-    if f"{_TEXT}embed_tokens.weight" in weights:
-        weights = Within(weights, _TEXT, in_place_of="model.")
-    return Qwen3Next(text, weights, load_mlp, _projections, is_tied=is_tied)
+    return Qwen3Next(text, text_model_of(weights), load_mlp, _projections, is_tied=is_tied)
 
 
 def _projections(weights: WeightSource, name: str, share: DeltaShare) -> Linear:

@@ -28,6 +28,7 @@ from engine.models.falcon_h1 import falcon_h1
 from engine.models.gemma import gemma
 from engine.models.gemma2 import gemma2
 from engine.models.gemma3 import VISION_TENSORS, gemma3, gemma3_with_vision
+from engine.models.gemma3n import gemma3n
 from engine.models.gemma4 import TOWER_TENSORS, UNUSED_TENSORS, gemma4, gemma4_with_towers
 from engine.models.glm4 import glm4
 from engine.models.glm4_moe import NEXT_TOKEN_LAYERS, glm4_moe
@@ -50,7 +51,7 @@ from engine.models.ministral3 import ministral3
 from engine.models.mistral import ministral, mistral
 from engine.models.mistral3 import MISTRAL3_VISION, mistral3
 from engine.models.mixtral import mixtral
-from engine.models.nemotron_h import nemotron_h
+from engine.models.nemotron_h import NEXT_TOKEN_LAYERS_OF_NEMOTRON, nemotron_h
 from engine.models.olmo2 import olmo2
 from engine.models.olmo3 import olmo3
 from engine.models.olmoe import olmoe
@@ -108,6 +109,14 @@ _REGISTERED = (
         "the text model of the Gemma 3 checkpoints with a vision tower",
         "images",
         ignored=VISION_TENSORS,
+    ),
+    Architecture(
+        "Gemma3nForCausalLM",
+        gemma3n,
+        "alternating updates of several streams, per-layer embeddings, keys and values shared by layers; text only",
+        "Gemma3nForConditionalGeneration, bidirectional attention",
+        ignored=UNUSED_TENSORS,
+        is_divisible=False,
     ),
     Architecture(
         "Gemma4ForCausalLM",
@@ -206,9 +215,8 @@ _REGISTERED = (
     Architecture(
         "NemotronHForCausalLM",
         nemotron_h,
-        "one part per layer: Mamba-2, attention or MLP",
-        "mixtures of experts",
-        ignored=_NO_TENSORS,
+        "one part per layer: Mamba-2, attention, MLP, or mixture of experts (Nemotron 3)",
+        ignored=NEXT_TOKEN_LAYERS_OF_NEMOTRON,
         is_divisible=False,
     ),
     Architecture("Lfm2ForCausalLM", lfm2, "gated short convolutions, attention in some layers", is_divisible=False),

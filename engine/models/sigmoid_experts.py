@@ -26,14 +26,7 @@ def sigmoid_experts(config: ConfigReader, dense_layers: Collection[int] | None =
     num_experts = config.require("n_routed_experts", int)
     num_shared = config.get("n_shared_experts", int, 0)
     ffn = config.require("moe_intermediate_size", int)
-    num_groups = config.get("n_group", int, 1)
-    routing = Routing(
-        config.require("num_experts_per_tok", int),
-        sums_to_one=config.get("norm_topk_prob", bool, True),
-        is_sigmoid=True,
-        groups=None if num_groups == 1 else ExpertGroups(num_groups, config.get("topk_group", int, 1), num_summed=2),
-        scale=config.get("routed_scaling_factor", float, 1.0),
-    )
+    routing = read_sigmoid_routing(config)
 
     def load_mlp(settings: LlamaConfig, layer_id: int, weights: WeightSource) -> FeedForward:
         if layer_id in dense_layers:
@@ -52,3 +45,15 @@ def sigmoid_experts(config: ConfigReader, dense_layers: Collection[int] | None =
         )
 
     return load_mlp
+
+
+def read_sigmoid_routing(config: ConfigReader) -> Routing:
+    """The routing without the correction, which is a tensor of each layer."""
+    num_groups = config.get("n_group", int, 1)
+    return Routing(
+        config.require("num_experts_per_tok", int),
+        sums_to_one=config.get("norm_topk_prob", bool, True),
+        is_sigmoid=True,
+        groups=None if num_groups == 1 else ExpertGroups(num_groups, config.get("topk_group", int, 1), num_summed=2),
+        scale=config.get("routed_scaling_factor", float, 1.0),
+    )

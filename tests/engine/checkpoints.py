@@ -212,6 +212,25 @@ VARIANTS: Mapping[str, tuple[str, dict[str, Any]]] = {
             "eoi_token_index": 308,
         },
     ),
+    # Ids of the last 11 tokens have no embedding of their own for the layers' inputs.
+    "gemma3n": (
+        "Gemma3nForCausalLM",
+        {
+            **_SIZES,
+            "num_hidden_layers": 5,
+            "layer_types": [f"{kind}_attention" for kind in ("sliding", "full", "sliding", "sliding", "full")],
+            "sliding_window": WINDOW,
+            "num_kv_shared_layers": 2,
+            "hidden_size_per_layer_input": 8,
+            "vocab_size_per_layer_input": VOCAB_SIZE - 11,
+            "intermediate_size": [80, 64, 80, 80, 48],
+            "activation_sparsity_pattern": [0.8, 0.0, 0.5, 0.0, 0.0],
+            "altup_num_inputs": 3,
+            "altup_active_idx": 1,
+            "laurel_rank": 12,
+            "final_logit_softcapping": 2.0,
+        },
+    ),
     "gemma4": ("Gemma4ForCausalLM", _GEMMA4),
     "gemma4-with-experts": (
         "Gemma4ForConditionalGeneration",
@@ -484,6 +503,29 @@ VARIANTS: Mapping[str, tuple[str, dict[str, Any]]] = {
             "n_groups": 2,
             # transformers clamps steps of prompts, but not of single tokens, from below
             "time_step_min": 1e-9,
+        },
+    ),
+    # The experts have fewer channels than the stream.
+    "nemotron-h-moe": (
+        "NemotronHForCausalLM",
+        {
+            **{key: value for key, value in _SIZES.items() if key != "num_hidden_layers"},
+            "hybrid_override_pattern": "ME*E",
+            "pad_token_id": None,
+            "mamba_num_heads": 6,
+            "mamba_head_dim": 8,
+            "ssm_state_size": 5,
+            "n_groups": 2,
+            "time_step_min": 1e-9,
+            "mlp_bias": True,
+            "n_routed_experts": 8,
+            "num_experts_per_tok": 3,
+            "moe_intermediate_size": 24,
+            "moe_shared_expert_intermediate_size": 40,
+            "moe_latent_size": 32,
+            "n_group": 4,
+            "topk_group": 2,
+            "routed_scaling_factor": 2.5,
         },
     ),
     "lfm2": (
@@ -802,7 +844,7 @@ def save(name: str, folder: Path, **changes: object) -> TinyModel:
         # enlarges roundings.
         if tensor_name.endswith("linear_attn.A_log"):
             parameter.data -= 4.0
-        if architecture.startswith("Gemma4") and tensor_name.endswith("q_norm.weight"):
+        if architecture.startswith(("Gemma3n", "Gemma4")) and tensor_name.endswith("q_norm.weight"):
             parameter.data *= 0.3  # scores have no other factor
         # With scaled, tied embeddings as large as other weights every token would predict itself. The last norm makes
         # up for the smaller logits.

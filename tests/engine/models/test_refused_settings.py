@@ -31,6 +31,11 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("hunyuan-moe", {"moe_topk": [1, "2", 1]}, "moe_topk must be int"),
     ("phimoe", {"num_experts_per_tok": 3}, "num_experts_per_tok 3 is not supported"),
     ("phimoe", {"rope_parameters": {"rope_type": "linear", "factor": 2.0}}, "has no short_mscale"),
+    ("nemotron-h-moe", {"n_shared_experts": 2}, "n_shared_experts 2 is not supported"),
+    ("nemotron-h-moe", {"moe_latent_size": 0}, "moe_latent_size must be from 1"),
+    ("gemma3n", {"altup_active_idx": 3}, "altup_active_idx 3 is none of 3 streams"),
+    ("gemma3n", {"activation_sparsity_pattern": [0.5]}, "activation_sparsity_pattern .* for each of 5 layers"),
+    ("gemma3n", {"hidden_size_per_layer_input": 0}, "hidden_size_per_layer_input 0 is not supported"),
     ("gemma", {"hidden_act": "silu"}, "hidden_act 'silu' is not supported"),
 ]
 
