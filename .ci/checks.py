@@ -20,9 +20,9 @@ CHECKS: tuple[tuple[str, list[str]], ...] = (
     ("lint-imports", [sys.executable, "-c", "from importlinter.cli import lint_imports_command as c; c()"]),
 )
 MYPY = [sys.executable, "-m", "mypy"]  #: takes minutes without its cache, on one core: it runs beside the tests
-#: Few, because engines, arenas and browsers have threads and processes of their own. A file stays in one process, and
-#: the order of files, quick ones first, stays.
-NUM_PROCESSES = min(4, os.cpu_count() or 1)
+#: Few, because engines, arenas and browsers have threads and processes of their own; one more than cores, because tests
+#: of these wait for them. A file stays in one process, and the order of files, quick ones first, stays.
+NUM_PROCESSES = min(4, (os.cpu_count() or 1) + 1)
 IN_PARALLEL = [f"--numprocesses={NUM_PROCESSES}", "--dist=loadfile", "--no-loadscope-reorder"]
 
 
