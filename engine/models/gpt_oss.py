@@ -54,7 +54,7 @@ def _experts(config: ConfigReader) -> MLPLoader:
         down_bias = weights.take(f"{name}.experts.down_proj_bias", num_experts, hidden)
         return Experts.stacked(
             weights,
-            Linear.load(weights, f"{name}.router", hidden, num_experts, bias=True),
+            Linear.load_router(weights, f"{name}.router", hidden, num_experts, bias=True),
             _with_gates_first(gate_up, held_size(pairs)),
             down,
             routing,

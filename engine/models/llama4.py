@@ -140,7 +140,7 @@ def _feed_forward(config: ConfigReader) -> MLPLoader:
 
 def _experts(weights: WeightSource, name: str, num_experts: int, hidden: int, ffn: Shard, routing: Routing) -> Experts:
     """In 16 bits stacks of [in, out]; quantised checkpoints have matrices for each expert."""
-    router = Linear.load(weights, f"{name}.router", hidden, num_experts, bias=False)
+    router = Linear.load_router(weights, f"{name}.router", hidden, num_experts)
     if f"{name}.experts.gate_up_proj" not in weights:
         names = [ExpertNames.projections(f"{name}.experts.{index}") for index in range(num_experts)]
         return Experts.load(weights, router, names, hidden, ffn, routing)

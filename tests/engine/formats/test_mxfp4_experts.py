@@ -31,22 +31,42 @@ Tensors = dict[str, torch.Tensor]
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Holds "packed" and "plain": the same weights in MXFP4 and in float32."""
-    root = tmp_path_factory.mktemp("gpt-oss")
-    tensors = load_file(save("gpt-oss", root / "plain", hidden_size=64, intermediate_size=96).folder / WEIGHTS)
-    save("gpt-oss", root / "packed", hidden_size=64, intermediate_size=96)
+    """gpt-oss as `write` writes it."""
+    return write(tmp_path_factory.mktemp("gpt-oss"), "gpt-oss", hidden_size=64, intermediate_size=96)
+
+
+def write(root: Path, variant: str, **sizes: int) -> Path:
+    """Writes "packed" and "plain": the same experts in MXFP4 and in float32."""
+    tensors = stacked(load_file(save(variant, root / "plain", **sizes).folder / WEIGHTS))
+    save(variant, root / "packed", **sizes)
     packed: Tensors = {}
     for name, tensor in tensors.items():
-        if not name.endswith((".gate_up_proj", ".down_proj")):
+        if not name.endswith((".experts.gate_up_proj", ".experts.down_proj")):
             packed[name] = tensor
             continue
-        parts, weights = packers.mxfp4(tensor.transpose(1, 2))
+        is_transposed = variant == "gpt-oss"
+        parts, weights = packers.mxfp4(tensor.transpose(1, 2) if is_transposed else tensor)
         packed |= {f"{name}_{end}": part for end, part in parts.items()}
-        tensors[name] = weights.transpose(1, 2).contiguous()
+        tensors[name] = (weights.transpose(1, 2) if is_transposed else weights).contiguous()
     save_file(tensors, root / "plain" / WEIGHTS)
     save_file(packed, root / "packed" / WEIGHTS)
     change_config(root / "packed", quantization_config=SETTINGS)
     return root
+
+
+def stacked(tensors: Tensors) -> Tensors:
+    """One tensor for all experts of a layer, as in files of Qwen3.5, where transformers writes one for each."""
+    result = {name: tensor for name, tensor in tensors.items() if ".experts.0." not in name}
+    for first in [name for name in tensors if name.endswith(".experts.0.down_proj.weight")]:
+        experts = first.removesuffix(".0.down_proj.weight")
+        count = sum(name.startswith(f"{experts}.") and name.endswith(".down_proj.weight") for name in tensors)
+        gates, ups, downs = (
+            torch.stack([tensors[f"{experts}.{index}.{part}_proj.weight"] for index in range(count)])
+            for part in ("gate", "up", "down")
+        )
+        result = {name: tensor for name, tensor in result.items() if not name.startswith(f"{experts}.")}
+        result |= {f"{experts}.gate_up_proj": torch.cat((gates, ups), dim=1), f"{experts}.down_proj": downs}
+    return result
 
 
 def damaged(folder: Path, target: Path, damage: Callable[[Tensors], object]) -> Path:
@@ -67,6 +87,12 @@ def test_logits_are_those_of_the_dequantised_weights(folder: Path) -> None:
             for name in ("plain", "packed")
         )
     torch.testing.assert_close(packed, plain, atol=1e-4, rtol=0)
+
+
+def test_experts_with_gates_before_ups(tmp_path: Path) -> None:
+    folder = write(tmp_path, "qwen3.5-moe", hidden_size=64, moe_intermediate_size=32)
+    assert any(name.endswith(".experts.down_proj_blocks") for name in load_file(folder / "packed" / WEIGHTS))
+    test_logits_are_those_of_the_dequantised_weights(folder)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])

@@ -76,8 +76,8 @@ def test_experts_compute_what_their_dequantised_weights_compute(
             for folder, operators in (("plain", TorchOperators()), ("packed", TorchOperators()), ("packed", cpp))
         )
     torch.testing.assert_close(packed, plain, atol=1e-4, rtol=0)
-    # The C++ product rounds activations to 8 bits, and FP8 weights to integers; a few tokens choose other experts then.
-    assert rms(ours - plain) <= 0.2 * rms(plain)
+    # The C++ product rounds activations to 8 bits, and FP8 weights to integers.
+    assert distance(ours, plain, scale=plain) <= 0.1
     assert len(generate(load(tmp_path / "packed").runner, [PROMPT], 4, chunk=16)[0]) == 4
 
 
@@ -127,9 +127,10 @@ def test_weights_rounded_when_they_are_loaded(tiny_model: TinyModels, model: str
             for operators in (TorchOperators(), Rounding(bits), cpp)
         )
     # What is left is the rounding of activations, to 8 bits with one scale for a row where weights have 8.
-    assert rms(ours - rounded) <= (0.2 if bits == 4 else 0.3) * rms(plain)
-    assert bits == 8 or rms(rounded - plain) >= 0.3 * rms(plain)
+    assert distance(ours, rounded, scale=plain) <= (0.1 if bits == 4 else 0.2)
+    assert bits == 8 or distance(rounded, plain, scale=plain) >= 0.2
 
 
-def rms(x: torch.Tensor) -> float:
-    return float(x.square().mean().sqrt())
+def distance(logits: torch.Tensor, others: torch.Tensor, scale: torch.Tensor) -> float:
+    """Of most tokens: the median, since roundings let a few tokens choose other experts."""
+    return float(((logits - others).square().mean(dim=1) / scale.square().mean(dim=1)).sqrt().median())
