@@ -12,6 +12,7 @@ from engine.formats.mxfp4 import Mxfp4
 from engine.kernels import choose_operators
 from engine.kernels.cpu.operators import CppOperators
 from engine.kernels.cpu.weight_memory import PrivateMemory
+from engine.kernels.operators import ExpertsFunction, GroupedExperts
 from engine.kernels.quantised import QuantisedStack
 from engine.kernels.torch_operators import TorchOperators
 from engine.loader import Checkpoint, CheckpointWeights
@@ -87,6 +88,26 @@ def test_logits_are_those_of_the_dequantised_weights(folder: Path) -> None:
             for name in ("plain", "packed")
         )
     torch.testing.assert_close(packed, plain, atol=1e-4, rtol=0)
+
+
+class WithGroupedExperts(TorchOperators):
+    """Stands for the operators of a GPU: experts of 16 bits are grouped products, which take no quantised ones."""
+
+    @property
+    def grouped_experts(self) -> GroupedExperts:  # type: ignore[override]
+        def refuse(*_: object, **__: object) -> ExpertsFunction:
+            raise AssertionError("grouped products of quantised experts")
+
+        return refuse
+
+
+def test_quantised_experts_are_no_grouped_products(folder: Path) -> None:
+    with torch.inference_mode():
+        plain, packed = (
+            chunked_logits(folder / "packed", PROMPT, page_tokens=16, chunk=12, operators=operators)
+            for operators in (TorchOperators(), WithGroupedExperts())
+        )
+    assert torch.equal(packed, plain)
 
 
 def test_experts_with_gates_before_ups(tmp_path: Path) -> None:

@@ -132,5 +132,5 @@ def test_weights_rounded_when_they_are_loaded(tiny_model: TinyModels, model: str
 
 
 def distance(logits: torch.Tensor, others: torch.Tensor, scale: torch.Tensor) -> float:
-    """Of most tokens: the median, since roundings let a few tokens choose other experts."""
+    """The median of the tokens, since roundings let a few of them choose other experts."""
     return float(((logits - others).square().mean(dim=1) / scale.square().mean(dim=1)).sqrt().median())
