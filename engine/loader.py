@@ -15,14 +15,14 @@ import torch
 from safetensors import SafetensorError, safe_open
 
 from engine.errors import CheckpointError, CheckpointUnavailable
-from engine.formats.format import FLOATS, QuantisedFormat, cut
+from engine.formats.format import FLOATS, FormatOfStacks, QuantisedFormat, cut
 from engine.formats.gguf.checkpoint import Gguf, GgufCheckpoint
 from engine.formats.gguf.folder import WEIGHTS as GGUF_WEIGHTS
 from engine.formats.gguf.folder import folder_of_gguf
 from engine.formats.selection import read_format
 from engine.json_files import read_object
 from engine.kernels.operators import Operators
-from engine.kernels.quantised import Matrix, QuantisedMatrix
+from engine.kernels.quantised import Matrix, MatrixStack, QuantisedMatrix
 from engine.models.config_reader import ConfigReader
 from engine.parallel.group import Group, Solo
 from engine.parallel.shard import Shard, Size, full_size, held_size
@@ -283,10 +283,26 @@ class CheckpointWeights:
             return self._take_quantised(layer, out_features, in_features)
         return self.take_matrix(f"{layer}.weight", out_features, in_features)
 
+    def take_stack(self, name: str, count: int, out_features: Size, in_features: Size) -> MatrixStack:
+        """As WeightSource.take_stack. Raises CheckpointError where the format has no stacks; for scales that are not
+        finite when a matrix is decoded."""
+        layer = name.removesuffix(".weight")
+        if not self.is_quantised(layer):
+            return self.take_matrix(name, count, out_features, in_features)
+        if not isinstance(self._format, FormatOfStacks):
+            raise CheckpointError(f"{name} is quantised, and the model takes it as a tensor of {count} experts")
+        outputs, inputs = full_size(out_features), full_size(in_features)
+        stack = self._format.read_stack(self._tensors, layer, count, outputs, inputs)
+        return stack.mapped(lambda matrix: self._own_part(matrix, layer, out_features, in_features))
+
     def _take_quantised(self, layer: str, out_features: Size, in_features: Size) -> QuantisedMatrix:
         assert self._format is not None
         outputs, inputs = full_size(out_features), full_size(in_features)
         matrix = self._format.read(self._tensors, layer, outputs, inputs)
+        return self._own_part(matrix, layer, out_features, in_features)
+
+    def _own_part(self, matrix: QuantisedMatrix, layer: str, out_features: Size, in_features: Size) -> QuantisedMatrix:
+        """What this process holds of a whole matrix."""
         if not all(_is_finite(part) for part in (matrix.scales, matrix.zeros) if isinstance(part, torch.Tensor)):
             raise CheckpointError(f"the scales of {layer} hold NaN or infinity")
         if isinstance(out_features, Shard) and not out_features.is_whole:
@@ -353,6 +369,10 @@ class DummyWeights:
     def take_linear_weight(self, layer: str, out_features: Size, in_features: Size) -> Matrix:
         """As `take`."""
         return self.take(f"{layer}.weight", out_features, in_features)
+
+    def take_stack(self, name: str, count: int, out_features: Size, in_features: Size) -> MatrixStack:
+        """As `take`."""
+        return self.take(name, count, out_features, in_features)
 
     def is_quantised(self, layer: str) -> bool:
         """False: random weights are tensors."""

@@ -1,11 +1,11 @@
 """What a format of quantised checkpoints is, and what formats share."""
 
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import torch
 
 from engine.errors import CheckpointError
-from engine.kernels.quantised import QuantisedMatrix
+from engine.kernels.quantised import QuantisedMatrix, QuantisedStack
 from engine.parallel.shard import Shard, Size
 
 FLOATS = (torch.float16, torch.bfloat16, torch.float32)
@@ -47,6 +47,15 @@ class QuantisedFormat(Protocol):
 
     def read(self, tensors: Tensors, layer: str, outputs: int, inputs: int) -> QuantisedMatrix:
         """The layer's matrix [outputs, inputs]. Raises CheckpointError."""
+        ...
+
+
+@runtime_checkable
+class FormatOfStacks(QuantisedFormat, Protocol):
+    """A format that holds the matrices of all experts of a layer in one tensor."""
+
+    def read_stack(self, tensors: Tensors, layer: str, count: int, outputs: int, inputs: int) -> QuantisedStack:
+        """That many matrices [outputs, inputs]. Raises CheckpointError."""
         ...
 
 

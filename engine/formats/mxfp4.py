@@ -11,7 +11,7 @@ import torch
 
 from engine.errors import CheckpointError
 from engine.formats.format import Tensors
-from engine.kernels.quantised import QuantisedMatrix
+from engine.kernels.quantised import QuantisedMatrix, QuantisedStack
 
 _GROUP = 32
 _NAN = 255
@@ -32,20 +32,24 @@ class Mxfp4:
         return f"{layer}_blocks" in tensors
 
     def read(self, tensors: Tensors, layer: str, outputs: int, inputs: int) -> QuantisedMatrix:
-        """All experts one under another: outputs counts those of all."""
+        """Raises CheckpointError: tensors of this format are stacks of experts."""
+        raise CheckpointError(f"{layer}_blocks is a tensor of several experts, and the model takes one matrix")
+
+    def read_stack(self, tensors: Tensors, layer: str, count: int, outputs: int, inputs: int) -> QuantisedStack:
+        """As FormatOfStacks."""
         if inputs % _GROUP:
             raise CheckpointError(f"{layer}: MXFP4 groups of {_GROUP} do not divide its {inputs} inputs")
-        groups = inputs // _GROUP
-        found = tensors.shape_of(f"{layer}_blocks")
-        experts = found[0] if found else 0
-        if experts < 1 or outputs % experts:
-            raise CheckpointError(f"tensor {layer}_blocks has {experts} experts, which do not divide {outputs} outputs")
-        shape = (experts, outputs // experts, groups)
-        blocks = tensors.read(f"{layer}_blocks", (*shape, _GROUP // 2), torch.uint8).reshape(outputs, inputs // 2)
-        exponents = tensors.read(f"{layer}_scales", shape, torch.uint8).reshape(outputs, groups)
+        shape = (count, outputs, inputs // _GROUP)
+        blocks = tensors.read(f"{layer}_blocks", (*shape, _GROUP // 2), torch.uint8)
+        exponents = tensors.read(f"{layer}_scales", shape, torch.uint8)
         if bool((exponents == _NAN).any()):
             raise CheckpointError(f"tensor {layer}_scales holds NaN")
-        codes = torch.stack((blocks & 15, blocks >> 4), dim=2).flatten(1)
-        scales = torch.exp2(exponents.float() - 127)
         values = torch.tensor(_VALUES)
-        return QuantisedMatrix(codes, scales, 4, book=torch.cat((values, -values)))
+        book = torch.cat((values, -values))
+
+        def matrix(index: int) -> QuantisedMatrix:
+            own = blocks[index].flatten(1)
+            codes = torch.stack((own & 15, own >> 4), dim=2).flatten(1)
+            return QuantisedMatrix(codes, torch.exp2(exponents[index].float() - 127), 4, book=book)
+
+        return QuantisedStack(count, matrix)

@@ -219,7 +219,8 @@ class Operators(Protocol):
         ...
 
     def head(self, weight: Matrix, bias: torch.Tensor | None) -> LinearFunction:
-        """As linear, for the output head: x [R, size] -> logits [R, tokens]. weight [tokens, size], bias [tokens]."""
+        """As linear, for the output head, x [R, size] -> logits [R, tokens], and the scores of experts: where weights
+        are rounded, these are rounded less. weight [tokens, size], bias [tokens]."""
         ...
 
     def embedding(self, table: Matrix) -> LinearFunction:

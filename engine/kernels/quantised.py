@@ -6,7 +6,7 @@ O = outputs, I = inputs, G = groups of inputs, all of the same size and adjacent
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Self
 
@@ -148,8 +148,30 @@ class StoredMatrix:
         return weights if self._places is None else weights[:, self._places]
 
 
+class QuantisedStack:
+    """Quantised matrices of the same shape, those of experts. Each is decoded when it is asked for: only its codes take
+    a byte each then."""
+
+    def __init__(self, count: int, decode: Callable[[int], QuantisedMatrix]) -> None:
+        """decode: gives the matrix of that index."""
+        self._count = count
+        self._decode = decode
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __getitem__(self, index: int) -> QuantisedMatrix:
+        return self._decode(index)
+
+    def mapped(self, change: Callable[[QuantisedMatrix], QuantisedMatrix]) -> "QuantisedStack":
+        """The same stack with every matrix changed."""
+        return QuantisedStack(self._count, lambda index: change(self._decode(index)))
+
+
 #: A matrix [out, in] that a product can be made of.
 Matrix = torch.Tensor | QuantisedMatrix
+#: Matrices of experts: a tensor [experts, out, in], or quantised ones.
+MatrixStack = torch.Tensor | QuantisedStack
 
 
 def joined(matrices: Sequence[QuantisedMatrix]) -> QuantisedMatrix | None:

@@ -9,7 +9,7 @@ import re
 import torch
 
 from engine.kernels.operators import Operators
-from engine.kernels.quantised import Matrix, QuantisedMatrix
+from engine.kernels.quantised import Matrix, MatrixStack, QuantisedMatrix
 from engine.layers.weights import WeightSource
 from engine.parallel.group import Group
 from engine.parallel.shard import Size
@@ -59,6 +59,10 @@ class AdjacentPairs:
         if isinstance(matrix, QuantisedMatrix):
             return matrix[self._reordered(name, torch.arange(matrix.shape[0]))]
         return self._reordered(name, matrix)
+
+    def take_stack(self, name: str, count: int, out_features: Size, in_features: Size) -> MatrixStack:
+        """As WeightSource.take_stack: queries and keys are no stacks."""
+        return self._weights.take_stack(name, count, out_features, in_features)
 
     def is_quantised(self, layer: str) -> bool:
         """As WeightSource.is_quantised."""

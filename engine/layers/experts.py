@@ -23,6 +23,7 @@ from engine.kernels.operators import (
     Routing,
     TanhGelu,
 )
+from engine.kernels.quantised import MatrixStack
 from engine.kernels.reference import choose_experts
 from engine.layers.linear import Linear
 from engine.layers.mlp import MLP, GatedMLP, clamped
@@ -89,8 +90,8 @@ class Experts:
     ) -> Self:
         """As load, of a checkpoint with one tensor for all experts: `name`.gate_up_proj [experts, 2 * ffn, hidden],
         gates first, and `name`.down_proj [experts, hidden, ffn]."""
-        gate_up = weights.take_matrix(f"{name}.gate_up_proj", num_experts, Shard.stacked([ffn, ffn]), hidden)
-        down = weights.take_matrix(f"{name}.down_proj", num_experts, hidden, ffn)
+        gate_up = weights.take_stack(f"{name}.gate_up_proj", num_experts, Shard.stacked([ffn, ffn]), hidden)
+        down = weights.take_stack(f"{name}.down_proj", num_experts, hidden, ffn)
         group = _summed_over(weights, ffn)
         return cls.stacked(weights, router, gate_up, down, routing, PLAIN_EXPERTS, summed_over=group)
 
@@ -99,21 +100,23 @@ class Experts:
         cls,
         weights: WeightSource,
         router: Linear,
-        gate_up: torch.Tensor,
-        down: torch.Tensor,
+        gate_up: MatrixStack,
+        down: MatrixStack,
         routing: Routing,
         options: ExpertOptions,
         *,
         summed_over: Group | None,
     ) -> Self:
         """Experts whose matrices are stacked already: gate_up [experts, 2 * ffn, hidden], gates first, and down
-        [experts, hidden, ffn]. summed_over: the processes that hold the other parts of each."""
+        [experts, hidden, ffn]. Quantised ones stay quantised, with products of their own. summed_over: the processes
+        that hold the other parts of each."""
         _check_choice(routing, len(down))
         grouped = _grouped(weights, routing)
-        if grouped is not None:
+        if grouped is not None and isinstance(gate_up, torch.Tensor) and isinstance(down, torch.Tensor):
             if summed_over is not None and summed_over.place.rank > 0:
                 options = replace(options, down_bias=None)  # rank 0 adds it to the sum
-            return cls(router, grouped(gate_up, down, routing, options), waits=False, summed_over=summed_over)
+            mixture = grouped(gate_up.contiguous(), down.contiguous(), routing, options)
+            return cls(router, mixture, waits=False, summed_over=summed_over)
         mlps = [_cut_out(weights, index, gate_up, down, options, summed_over) for index in range(len(down))]
         return cls(router, chosen_by_host(mlps, routing), waits=True, summed_over=summed_over)
 
@@ -210,8 +213,8 @@ def _grouped(weights: WeightSource, routing: Routing) -> GroupedExperts | None:
 def _cut_out(
     weights: WeightSource,
     index: int,
-    gate_up: torch.Tensor,
-    down: torch.Tensor,
+    gate_up: MatrixStack,
+    down: MatrixStack,
     options: ExpertOptions,
     summed_over: Group | None,
 ) -> GatedMLP:

@@ -63,6 +63,15 @@ class Linear:
         return cls.joined(weights.operators, parts, biases, summed_over=group)
 
     @classmethod
+    def load_router(
+        cls, weights: WeightSource, name: str, hidden: int, num_experts: int, *, bias: bool = False
+    ) -> Self:
+        """As load, for the scores of experts: rounded less than other weights, because scores decide which experts are
+        chosen."""
+        weight = weights.take_linear_weight(name, num_experts, hidden)
+        return cls(weights.operators.head(weight, weights.take(f"{name}.bias", num_experts) if bias else None))
+
+    @classmethod
     def joined(
         cls,
         operators: Operators,

@@ -8,7 +8,7 @@ import torch
 
 from engine.errors import CheckpointError
 from engine.kernels.operators import Operators
-from engine.kernels.quantised import Matrix
+from engine.kernels.quantised import Matrix, MatrixStack
 from engine.kernels.torch_operators import TorchOperators
 from engine.parallel.group import Group, Solo
 from engine.parallel.shard import Size, full_size, held_size
@@ -57,6 +57,11 @@ class WeightSource(Protocol):
     def take_linear_weight(self, layer: str, out_features: Size, in_features: Size) -> Matrix:
         """The weight [out, in] of the linear layer of that name (without ".weight"), quantised if the checkpoint holds
         it so. Raises CheckpointError as `take` does."""
+        ...
+
+    def take_stack(self, name: str, count: int, out_features: Size, in_features: Size) -> MatrixStack:
+        """The matrices [out, in] in a tensor [count, out, in], quantised if the checkpoint holds them so. Raises
+        CheckpointError as `take` does."""
         ...
 
     def is_quantised(self, layer: str) -> bool:
@@ -117,6 +122,10 @@ class Within:
         """As WeightSource.take_linear_weight."""
         return self._weights.take_linear_weight(self._inner(layer), out_features, in_features)
 
+    def take_stack(self, name: str, count: int, out_features: Size, in_features: Size) -> MatrixStack:
+        """As WeightSource.take_stack."""
+        return self._weights.take_stack(self._inner(name), count, out_features, in_features)
+
     def is_quantised(self, layer: str) -> bool:
         """As WeightSource.is_quantised."""
         return self._weights.is_quantised(self._inner(layer))
@@ -165,6 +174,10 @@ class ShapesOnly:
     def take_linear_weight(self, layer: str, out_features: Size, in_features: Size) -> Matrix:
         """As take_matrix."""
         return self.take_matrix(f"{layer}.weight", out_features, in_features)
+
+    def take_stack(self, name: str, count: int, out_features: Size, in_features: Size) -> MatrixStack:
+        """As take_matrix."""
+        return self.take_matrix(name, count, out_features, in_features)
 
     def is_quantised(self, layer: str) -> bool:
         """False: there are no values."""

@@ -78,7 +78,7 @@ def _experts(settings: ExpertSettings, name: str, hidden: int, weights: WeightSo
     scales = weights.take(f"{name}.router.per_expert_scale", num_experts, dtype=torch.float32)
     return Experts.stacked(
         weights,
-        Linear.load(weights, f"{name}.router.proj", hidden, num_experts, bias=False),
+        Linear.load_router(weights, f"{name}.router.proj", hidden, num_experts),
         gate_ups,
         downs,
         Routing(settings.num_chosen, sums_to_one=True, expert_scales=scales),

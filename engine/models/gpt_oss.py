@@ -5,6 +5,7 @@ from dataclasses import replace
 import torch
 
 from engine.kernels.operators import ClampedGate, ExpertOptions, Routing
+from engine.kernels.quantised import MatrixStack, QuantisedStack
 from engine.layers.experts import Experts
 from engine.layers.linear import Linear
 from engine.layers.weights import WeightSource
@@ -12,7 +13,7 @@ from engine.models.config_reader import ConfigReader
 from engine.models.llama import Llama, LlamaConfig, MLPLoader
 from engine.models.rope import Rope, require_rope_section, rope_in
 from engine.models.windows import read_windows
-from engine.parallel.shard import Shard
+from engine.parallel.shard import Shard, Size, held_size
 
 
 def gpt_oss(config: ConfigReader, weights: WeightSource) -> Llama:
@@ -47,22 +48,38 @@ def _experts(config: ConfigReader) -> MLPLoader:
         name, hidden = f"model.layers.{layer_id}.mlp", settings.hidden_size
         part = Shard.even(settings.intermediate_size, weights.group.place, "intermediate_size")
         pairs = Shard(2 * part.size, tuple((2 * start, 2 * end) for start, end in part.ranges))
-        # Stacks of [in, out], whatever the numbers are stored as: a weight source may compute them from another format.
-        gate_up = weights.take_matrix(f"{name}.experts.gate_up_proj", num_experts, hidden, pairs)
-        down = weights.take_matrix(f"{name}.experts.down_proj", num_experts, part, hidden)
+        gate_up = _take_stack(weights, f"{name}.experts.gate_up_proj", num_experts, pairs, hidden)
+        down = _take_stack(weights, f"{name}.experts.down_proj", num_experts, hidden, part)
         gate_up_bias = weights.take(f"{name}.experts.gate_up_proj_bias", num_experts, pairs)
         down_bias = weights.take(f"{name}.experts.down_proj_bias", num_experts, hidden)
         return Experts.stacked(
             weights,
-            Linear.load(weights, f"{name}.router", hidden, num_experts, bias=True),
-            _gates_first(gate_up.transpose(1, 2)),
-            down.transpose(1, 2).contiguous(),
+            Linear.load_router(weights, f"{name}.router", hidden, num_experts, bias=True),
+            _with_gates_first(gate_up, held_size(pairs)),
+            down,
             routing,
             ExpertOptions(_gates_first(gate_up_bias).float(), down_bias.float(), gate),
             summed_over=None if part.is_whole else weights.group,
         )
 
     return load_mlp
+
+
+def _take_stack(
+    weights: WeightSource, name: str, num_experts: int, out_features: Size, in_features: Size
+) -> MatrixStack:
+    """[experts, out, in]. In 16 bits the checkpoint has [experts, in, out], in MXFP4 [experts, out, in]."""
+    if weights.is_quantised(name):
+        return weights.take_stack(name, num_experts, out_features, in_features)
+    return weights.take_matrix(name, num_experts, in_features, out_features).transpose(1, 2)
+
+
+def _with_gates_first(stack: MatrixStack, num_rows: int) -> MatrixStack:
+    """As _gates_first."""
+    if not isinstance(stack, QuantisedStack):
+        return _gates_first(stack)
+    order = torch.arange(num_rows).view(-1, 2).T.flatten()
+    return stack.mapped(lambda matrix: matrix[order])
 
 
 def _gates_first(stack: torch.Tensor) -> torch.Tensor:

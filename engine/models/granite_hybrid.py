@@ -77,7 +77,7 @@ def _feed_forward(config: ConfigReader, name: str, hidden: int, weights: WeightS
     routing = Routing(config.get("num_experts_per_tok", int, 2), sums_to_one=True)
     experts = Experts.stacked(
         weights,
-        Linear.load(weights, f"{moe}.router.layer", hidden, num_experts, bias=False),
+        Linear.load_router(weights, f"{moe}.router.layer", hidden, num_experts),
         weights.take_matrix(f"{moe}.input_linear.weight", num_experts, 2 * ffn, hidden),
         weights.take_matrix(f"{moe}.output_linear.weight", num_experts, hidden, ffn),
         routing,

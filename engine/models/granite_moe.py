@@ -22,7 +22,7 @@ def granite_moe(config: ConfigReader, weights: WeightSource) -> Llama:
         ffn = Shard.even(settings.intermediate_size, weights.group.place, "intermediate_size")
         return Experts.stacked(
             weights,
-            Linear.load(weights, f"{name}.router.layer", hidden, num_experts, bias=False),
+            Linear.load_router(weights, f"{name}.router.layer", hidden, num_experts),
             weights.take_matrix(f"{name}.input_linear.weight", num_experts, Shard.stacked([ffn, ffn]), hidden),
             weights.take_matrix(f"{name}.output_linear.weight", num_experts, hidden, ffn),
             routing,

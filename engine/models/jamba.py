@@ -69,7 +69,7 @@ def _feed_forward(config: ConfigReader, index: int, name: str, hidden: int, weig
     if num_experts == 1 or index % period != offset:
         return load_expert(weights, ExpertNames.projections(name), hidden, ffn)
     names = [ExpertNames.projections(f"{name}.experts.{expert}") for expert in range(num_experts)]
-    router = Linear.load(weights, f"{name}.router", hidden, num_experts, bias=False)
+    router = Linear.load_router(weights, f"{name}.router", hidden, num_experts)
     routing = Routing(config.get("num_experts_per_tok", int, 2), sums_to_one=False)
     return Experts.load(weights, router, names, hidden, ffn, routing)
 

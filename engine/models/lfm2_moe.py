@@ -28,7 +28,7 @@ def lfm2_moe(config: ConfigReader, weights: WeightSource) -> HybridLM:
             correction=weights.take(f"{name}.expert_bias", num_experts).float() if has_correction else None,
             scale=config.get("routed_scaling_factor", float, 1.0),
         )
-        router = Linear.load(weights, f"{name}.gate", hidden, num_experts, bias=False)
+        router = Linear.load_router(weights, f"{name}.gate", hidden, num_experts)
         names = [mlp_names(f"{name}.experts.{expert}") for expert in range(num_experts)]
         return Experts.load(weights, router, names, hidden, expert_ffn, routing)
 

@@ -131,18 +131,27 @@ def _feed_forward(config: ConfigReader) -> MLPLoader:
             ffn = Shard.even(dense_ffn, place, "intermediate_size_mlp")
             return load_expert(weights, ExpertNames.projections(name), hidden, ffn)
         ffn = Shard.even(settings.intermediate_size, place, "intermediate_size")
-        gate_up = weights.take_matrix(f"{name}.experts.gate_up_proj", num_experts, hidden, Shard.stacked([ffn, ffn]))
-        down = weights.take_matrix(f"{name}.experts.down_proj", num_experts, ffn, hidden)
-        experts = Experts.stacked(
-            weights,
-            Linear.load(weights, f"{name}.router", hidden, num_experts, bias=False),
-            gate_up.transpose(1, 2),
-            down.transpose(1, 2),
-            routing,
-            PLAIN_EXPERTS,
-            summed_over=None if ffn.is_whole else weights.group,
-        )
+        experts = _experts(weights, name, num_experts, hidden, ffn, routing)
         shared = load_expert(weights, ExpertNames.projections(f"{name}.shared_expert"), hidden, ffn)
         return WithSharedExpert(experts, shared, gate=None)
 
     return load_mlp
+
+
+def _experts(weights: WeightSource, name: str, num_experts: int, hidden: int, ffn: Shard, routing: Routing) -> Experts:
+    """In 16 bits stacks of [in, out]; quantised checkpoints have matrices for each expert."""
+    router = Linear.load_router(weights, f"{name}.router", hidden, num_experts)
+    if f"{name}.experts.gate_up_proj" not in weights:
+        names = [ExpertNames.projections(f"{name}.experts.{index}") for index in range(num_experts)]
+        return Experts.load(weights, router, names, hidden, ffn, routing)
+    gate_up = weights.take_matrix(f"{name}.experts.gate_up_proj", num_experts, hidden, Shard.stacked([ffn, ffn]))
+    down = weights.take_matrix(f"{name}.experts.down_proj", num_experts, ffn, hidden)
+    return Experts.stacked(
+        weights,
+        router,
+        gate_up.transpose(1, 2),
+        down.transpose(1, 2),
+        routing,
+        PLAIN_EXPERTS,
+        summed_over=None if ffn.is_whole else weights.group,
+    )

@@ -25,7 +25,7 @@ def mixtral(config: ConfigReader, weights: WeightSource) -> Llama:
             ExpertNames(f"{part}.w1", f"{part}.w3", f"{part}.w2")
             for part in (f"{name}.experts.{index}" for index in range(num_experts))
         ]
-        router = Linear.load(weights, f"{name}.gate", hidden, num_experts, bias=False)
+        router = Linear.load_router(weights, f"{name}.gate", hidden, num_experts)
         return Experts.load(weights, router, names, hidden, ffn, Routing(num_chosen, sums_to_one=True))
 
     settings = LlamaConfig.read(config)

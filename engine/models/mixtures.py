@@ -29,7 +29,7 @@ def load_mixture(
     shared: SharedExpert | None = None,
 ) -> FeedForward:
     """router: name of its matrix. ffn: intermediate size of an expert."""
-    scores = Linear.load(weights, router, hidden, len(experts), bias=False)
+    scores = Linear.load_router(weights, router, hidden, len(experts))
     part = Shard.even(ffn, weights.group.place, "intermediate size of an expert")
     mixture = Experts.load(weights, scores, experts, hidden, part, routing)
     if shared is None:

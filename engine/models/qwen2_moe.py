@@ -50,7 +50,7 @@ def qwen_experts(
         if layer_id in dense or (layer_id + 1) % period:
             return gated_mlp(settings, layer_id, weights)
         name, hidden = f"model.layers.{layer_id}.mlp", settings.hidden_size
-        router = Linear.load(weights, f"{name}.gate", hidden, num_experts, bias=False)
+        router = Linear.load_router(weights, f"{name}.gate", hidden, num_experts)
         part = Shard.even(ffn, weights.group.place, "intermediate size of an expert")
         if f"{name}.experts.gate_up_proj" in weights:
             experts = Experts.load_joined(weights, router, f"{name}.experts", num_experts, hidden, part, routing)

@@ -258,8 +258,7 @@ _REGISTERED = (
     Architecture(
         "GptOssForCausalLM",
         gpt_oss,
-        "windows in every other layer, attention sinks, yarn scaling, mixture of experts with biases",
-        "MXFP4 weights",
+        "windows in every other layer, attention sinks, yarn scaling, mixture of experts with biases, in MXFP4 too",
     ),
     Architecture("Ministral3ForCausalLM", ministral3, "yarn scaling, queries that grow with their position"),
     Architecture(

@@ -97,7 +97,8 @@ class CppOperators:
         return lambda x: torch.stack([multiply(x[:, head]) for head, multiply in enumerate(products)], dim=1)
 
     def head(self, weight: Matrix, bias: torch.Tensor | None) -> LinearFunction:
-        """As linear; 8 bits where other weights are rounded to 4, because its errors are those of the logits."""
+        """As linear; 8 bits where other weights are rounded to 4, because errors of logits and of experts' scores weigh
+        more."""
         if isinstance(weight, torch.Tensor) and self._has_int4_weights:
             weight = self._grouped(weight, 8)
         return self.linear(weight, bias)

@@ -146,4 +146,23 @@ def fp8_by_output(weight: torch.Tensor) -> Packed:
     return {"weight": codes, "weight_scale": scales}, codes.float() * scales
 
 
+def mxfp4(stack: torch.Tensor) -> Packed:
+    """stack [experts, out, in]: e2m1 in groups of 32 with an exponent, even columns in the low halves of bytes."""
+    values = np.array([0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0])
+    values = np.concatenate((values, -values))
+    experts, outputs, inputs = stack.shape
+    blocks = np.zeros((experts, outputs, inputs // 32, 16), np.uint8)
+    scales = np.zeros((experts, outputs, inputs // 32), np.uint8)
+    back = np.zeros(stack.shape, np.float32)
+    for place in np.ndindex(scales.shape):
+        columns = slice(32 * place[2], 32 * place[2] + 32)
+        group = stack[(*place[:2], columns)].double().numpy()
+        exponent = int(np.ceil(np.log2(np.abs(group).max() / 6.0)))
+        codes = np.abs(group[:, None] / 2.0**exponent - values).argmin(axis=1)
+        blocks[place] = codes[::2] + 16 * codes[1::2]
+        scales[place] = exponent + 127
+        back[(*place[:2], columns)] = values[codes] * 2.0**exponent
+    return {"blocks": torch.from_numpy(blocks), "scales": torch.from_numpy(scales)}, torch.from_numpy(back)
+
+
 Packer = Callable[[torch.Tensor], Packed]

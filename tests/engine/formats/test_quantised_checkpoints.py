@@ -1,10 +1,6 @@
 """A quantised checkpoint computes what the same checkpoint with its dequantised weights computes, in every format."""
 
-import json
-import re
-import shutil
 from collections.abc import Callable, Mapping
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,109 +8,22 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from engine.config import EngineConfig
 from engine.errors import CheckpointError, OperatorsUnavailable
-from engine.formats.mxfp4 import Mxfp4
 from engine.formats.selection import read_format
 from engine.kernels import choose_operators
 from engine.kernels.cpu.operators import CppOperators
 from engine.kernels.cpu.weight_memory import PrivateMemory
-from engine.kernels.quantised import QuantisedMatrix
 from engine.kernels.torch_operators import TorchOperators
 from engine.loader import Checkpoint, CheckpointWeights
 from engine.models.config_reader import ConfigReader
 from engine.parallel.group import Group
-from engine.runner import load_runner
-from engine.runner.load import LoadedModel
 from tests.engine.checkpoints import TinyModel
 from tests.engine.chunked_logits import chunked_logits
-from tests.engine.formats import packers
-from tests.engine.formats.packers import Packer
+from tests.engine.formats.quantised_folders import BY_GROUP, CPU, FORMATS, PROMPT, compressed, load, write
 from tests.engine.parallel.threads import on_every_rank
-from tests.engine.stepper import generate, random_prompt
+from tests.engine.stepper import generate
 
 TinyModels = Callable[[str], TinyModel]
-PROMPT = random_prompt(9, 30)
-CPU = torch.device("cpu")
-#: Stays as it is in every checkpoint here.
-KEPT = "model.layers.1.mlp.up_proj"
-
-
-def compressed(**weights: object) -> dict[str, Any]:
-    return {
-        "quant_method": "compressed-tensors",
-        "format": "pack-quantized",
-        "config_groups": {"group_0": {"targets": ["Linear"], "weights": {"num_bits": 4, "type": "int", **weights}}},
-        "ignore": ["lm_head", KEPT],
-    }
-
-
-GPTQ = {"quant_method": "gptq", "bits": 4, "group_size": 16, "desc_act": False, "sym": True}
-FP8 = {"quant_method": "fp8", "activation_scheme": "dynamic"}
-BY_GROUP = {"strategy": "group", "group_size": 16}
-FORMATS: Mapping[str, tuple[dict[str, Any], Packer]] = {
-    "gptq": (GPTQ, packers.gptq),
-    "gptq by column": ({**GPTQ, "group_size": -1}, partial(packers.gptq, group=-1)),
-    "gptq asymmetric": ({**GPTQ, "sym": False}, partial(packers.gptq, symmetric=False)),
-    "gptq v2": ({**GPTQ, "checkpoint_format": "gptq_v2"}, partial(packers.gptq, symmetric=False, v2=True)),
-    "gptq act-order": ({**GPTQ, "desc_act": True}, partial(packers.gptq, symmetric=False, shuffled=True)),
-    "gptq 8 bits": ({**GPTQ, "bits": 8}, partial(packers.gptq, bits=8)),
-    "awq": ({"quant_method": "awq", "bits": 4, "group_size": 16, "zero_point": True, "version": "gemm"}, packers.awq),
-    "packed 4 bits": (compressed(**BY_GROUP), packers.pack_quantized),
-    "packed 4 bits by channel": (compressed(strategy="channel"), partial(packers.pack_quantized, group=-1)),
-    "packed 4 bits asymmetric": (
-        compressed(**BY_GROUP, symmetric=False),
-        partial(packers.pack_quantized, symmetric=False),
-    ),
-    "packed 4 bits in order of activation": (
-        compressed(**BY_GROUP, actorder="group"),
-        partial(packers.pack_quantized, shuffled=True),
-    ),
-    "packed 8 bits": (compressed(**BY_GROUP, num_bits=8), partial(packers.pack_quantized, bits=8)),
-    "int8": ({**compressed(num_bits=8, strategy="channel"), "format": "int-quantized"}, packers.int_quantized),
-    "int8 with one scale": (
-        {**compressed(num_bits=8, strategy="tensor"), "format": "int-quantized"},
-        partial(packers.int_quantized, one_scale=True),
-    ),
-    "float by channel": (
-        {**compressed(num_bits=8, type="float", strategy="channel"), "format": "float-quantized"},
-        packers.fp8_by_output,
-    ),
-    "fp8": (FP8, partial(packers.fp8, block=None, scale_name="weight_scale")),
-    "fp8 by block": (
-        {**FP8, "weight_block_size": [32, 32]},
-        partial(packers.fp8, block=(32, 32), scale_name="weight_scale_inv"),
-    ),
-}
-
-
-def write(source: Path, folder: Path, settings: dict[str, Any] | None, pack: Packer) -> None:
-    """The checkpoint with the linear weights of its layers packed; settings None: with their dequantised values."""
-    shutil.copytree(source, folder)
-    tensors: dict[str, torch.Tensor] = {}
-    for name, tensor in load_file(folder / "model.safetensors").items():
-        layer = name.removesuffix(".weight")
-        if ".layers." not in name or tensor.ndim != 2 or layer == KEPT:
-            tensors[name] = tensor
-            continue
-        parts, weights = pack(tensor)
-        if settings is None:
-            tensors[name] = weights.contiguous()
-        else:
-            tensors |= {f"{layer}.{end}": part.contiguous() for end, part in parts.items()}
-    save_file(tensors, folder / "model.safetensors")
-    if settings is not None:
-        change_config(folder, quantization_config=settings)
-
-
-def change_config(folder: Path, **changes: object) -> None:
-    file = folder / "config.json"
-    file.write_text(json.dumps({**json.loads(file.read_text()), **changes}))
-
-
-def load(folder: Path, group: Group | None = None, **settings: object) -> LoadedModel:
-    config = EngineConfig(str(folder), kv_cache_bytes=1 << 20, max_running=2, num_threads=1, **settings)  # type: ignore[arg-type]
-    return load_runner(config, group)
 
 
 @pytest.mark.parametrize("name", FORMATS)
@@ -165,25 +74,6 @@ def test_act_order_is_not_divided_among_processes(tiny_model: TinyModels, tmp_pa
         on_every_rank(2, lambda group: load(tmp_path / "model", group))
 
 
-@pytest.mark.parametrize("operators", ["auto", "torch"])
-def test_quantised_experts(tiny_model: TinyModels, tmp_path: Path, operators: str) -> None:
-    source = tiny_model("qwen2-moe").folder
-    settings, pack = FORMATS["awq"]
-
-    def without_routers(weight: torch.Tensor) -> packers.Packed:
-        fits = len(weight) % 8 == 0 and len(weight) >= 16 and weight.shape[1] % 16 == 0
-        return pack(weight) if fits else ({"weight": weight}, weight)
-
-    for folder, how in (("quantised", settings), ("plain", None)):
-        write(source, tmp_path / folder, how, without_routers)
-    quantised, plain = (
-        generate(load(tmp_path / folder, operators=operators).runner, [PROMPT], 8, chunk=16)[0]
-        for folder in ("quantised", "plain")
-    )
-    assert quantised[:1] == plain[:1]
-    assert operators == "auto" or quantised == plain
-
-
 def test_weights_shared_with_other_workers_are_the_same(
     tiny_model: TinyModels, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -223,37 +113,6 @@ def test_memory_is_that_of_the_file(tmp_path: Path, name: str) -> None:
     operators.linear(weights.take_linear_weight("layer", 480, 512), None)
     # These have groups of 16 and zero points in 16 bits; with groups of 32 and more it is less than 1.15 times.
     assert sum(span.num_bytes for span in memory.spans) <= 1.16 * num_bytes
-
-
-def test_experts_in_mxfp4_are_matrices_one_under_another(tmp_path: Path) -> None:
-    generator = torch.Generator().manual_seed(3)
-    blocks = torch.randint(0, 256, (2, 6, 2, 16), generator=generator, dtype=torch.uint8)
-    scales = torch.randint(120, 130, (2, 6, 2), generator=generator, dtype=torch.uint8)
-    values = [0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0]
-    values += [-value for value in values]
-    wanted = torch.zeros(2, 6, 64)
-    for place in torch.cartesian_prod(*map(torch.arange, (2, 6, 64))):
-        expert, row, column = place.tolist()
-        byte = int(blocks[expert, row, column // 32, column % 32 // 2])
-        code = byte >> 4 if column % 2 else byte & 15
-        wanted[expert, row, column] = values[code] * 2.0 ** (int(scales[expert, row, column // 32]) - 127)
-    (tmp_path / "config.json").write_text("{}")
-    save_file({"mlp.up_blocks": blocks, "mlp.up_scales": scales}, tmp_path / "model.safetensors")
-    for dtype, tolerance in ((torch.float32, 0.02), (torch.bfloat16, 0.03)):
-        operators = choose_operators(CPU, dtype, 1, allow_compiled=True)
-        weights = CheckpointWeights(
-            Checkpoint(tmp_path), dtype=dtype, device=CPU, operators=operators, quantised_by=Mxfp4()
-        )
-        matrix = weights.take_linear_weight("mlp.up", 12, 64)
-        assert isinstance(matrix, QuantisedMatrix)
-        assert torch.equal(matrix.dequantised().float(), wanted.flatten(0, 1))
-        gates = matrix[6:12:2]
-        x = torch.randn(3, 64, generator=generator).to(dtype)
-        exact = x.float() @ wanted[1, ::2].T
-        torch.testing.assert_close(
-            operators.linear(gates, None)(x).float(), exact, atol=tolerance * float(exact.abs().max()), rtol=0
-        )
-        weights.check_all_taken(re.compile("$"))
 
 
 def _drop(ending: str) -> Callable[[dict[str, torch.Tensor]], object]:

@@ -57,6 +57,9 @@ class Matrices:
     def take_linear_weight(self, layer: str, out_features: Size, in_features: Size) -> torch.Tensor:
         return self.take(f"{layer}.weight", out_features, in_features)
 
+    def take_stack(self, name: str, count: int, out_features: Size, in_features: Size) -> torch.Tensor:
+        return self.take(name, count, out_features, in_features)
+
     def is_quantised(self, layer: str) -> bool:
         return False
 
