@@ -4,7 +4,6 @@ A name with code of its own has checkpoints in tests/engine/checkpoints.py. The 
 """
 
 import json
-from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -74,63 +73,6 @@ NAMES = (
     "HunYuanDenseV1ForCausalLM",
     "MiniMaxM2ForCausalLM",
 )
-_EXPERTS = {
-    "moe_intermediate_size": 24,
-    "n_routed_experts": 4,
-    "n_shared_experts": 1,
-    "num_experts_per_tok": 2,
-    "first_k_dense_replace": 1,
-    "n_group": 1,
-    "topk_group": 1,
-}
-_LATENT = {
-    "kv_lora_rank": 16,
-    "q_lora_rank": 16,
-    "qk_rope_head_dim": 8,
-    "qk_nope_head_dim": 8,
-    "v_head_dim": 8,
-    "num_key_value_heads": 6,
-    "head_dim": 8,
-}
-
-#: Settings of a tiny config beside those of GROUPED, for names that need them; None: transformers' own config, for
-#: architectures whose layers do not fit the common sizes.
-_SETTINGS: Mapping[str, dict[str, Any] | None] = {
-    "Mistral3ForConditionalGeneration": None,
-    "Qwen3_5ForCausalLM": None,
-    "Qwen3_5MoeForCausalLM": None,
-    "Qwen3_5ForConditionalGeneration": None,
-    "Gemma3nForCausalLM": {
-        "num_kv_shared_layers": 0,
-        "layer_types": ["sliding_attention", "full_attention", "sliding_attention"],
-        "activation_sparsity_pattern": [0.0] * 3,
-        "hidden_size_per_layer_input": 8,
-        "vocab_size_per_layer_input": 311,
-        "laurel_rank": 8,
-    },
-    "Gemma4ForCausalLM": {"hidden_size_per_layer_input": 0, "num_kv_shared_layers": 0, "global_head_dim": 16},
-    "Gemma4ForConditionalGeneration": None,
-    "GptOssForCausalLM": {
-        "num_local_experts": 4,
-        "num_experts_per_tok": 2,
-        "sliding_window": 8,
-        "rope_parameters": None,
-    },
-    "FalconForCausalLM": None,
-    "FalconH1ForCausalLM": None,
-    "Mamba2ForCausalLM": None,
-    "BambaForCausalLM": None,
-    "GraniteMoeHybridForCausalLM": None,
-    "NemotronHForCausalLM": None,
-    "OlmoeForCausalLM": {"head_dim": 8, "num_experts": 4, "num_experts_per_tok": 2},
-    "PhimoeForCausalLM": {"num_local_experts": 4},
-    "StableLmForCausalLM": {"head_dim": 8},
-    "Glm4MoeForCausalLM": _EXPERTS,
-    "DeepseekV2ForCausalLM": {**_EXPERTS, **_LATENT},
-    "DeepseekV3ForCausalLM": {**_EXPERTS, **_LATENT},
-    "Llama4ForConditionalGeneration": None,
-    "MiniMaxM2ForCausalLM": {"num_local_experts": 4, "num_experts_per_tok": 2},
-}
 
 
 @cache
@@ -151,9 +93,7 @@ def tiny_config(name: str) -> Any:
     """transformers' config, for a name without code of its own."""
     import transformers
 
-    config_class = getattr(transformers, name).config_class
-    settings = _SETTINGS.get(name, {})
-    return config_class() if settings is None else config_class(**{**GROUPED, **settings})
+    return getattr(transformers, name).config_class(**GROUPED)
 
 
 def save_name(name: str, folder: Path) -> TinyModel:
