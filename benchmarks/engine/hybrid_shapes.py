@@ -62,14 +62,14 @@ class Shape:
 SHAPES: Mapping[str, Shape] = {
     "mamba": Shape(
         "MambaForCausalLM",
-        {"hidden_size": 768, "num_hidden_layers": 12, "state_size": 16},
+        {"hidden_size": 768, "num_hidden_layers": 8, "state_size": 16},
         _SMALL,
     ),
     "mamba2": Shape(
         "Mamba2ForCausalLM",
         {
             "hidden_size": 768,
-            "num_hidden_layers": 12,
+            "num_hidden_layers": 8,
             "num_heads": 24,
             "head_dim": 64,
             "n_groups": 1,

@@ -34,7 +34,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     settings = {"threads": chosen.threads, "seconds": chosen.seconds, "page_tokens": 16}
     document = record.document("operators", settings, [])  # before: the commit that the run started with
     with torch.inference_mode(), NoiseMeter(os.getpid()) as meter:
-        limits = measure_limits(3 * chosen.seconds)
+        limits = measure_limits(3 * chosen.seconds, is_quick=chosen.quick)
         print(limits, file=sys.stderr, flush=True)
         measured = []
         for case in all_cases(chosen.threads, is_quick=chosen.quick):
@@ -44,7 +44,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
                 print(_line(row_of(case, times, limits)), flush=True)
         # The limits are measured again and the better value counts: a limit lowered by other processes would flatter
         # every operator.
-        limits = limits.best_of(measure_limits(3 * chosen.seconds))
+        limits = limits.best_of(measure_limits(3 * chosen.seconds, is_quick=chosen.quick))
         rows = [row_of(case, times, limits) for case, times in measured]
     noise = asdict(meter.noise())
     record.write(chosen.json, {**document, "rows": rows, "limits": asdict(limits), "noise": noise})
