@@ -108,7 +108,13 @@ def write_model(folder: Path, config: dict[str, Any]) -> Path:
     """Write config.json, tokenizer.json and tokenizer_config.json for `config` into `folder`."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "config.json").write_text(json.dumps(config, indent=1))
-    _tokenizer(config["vocab_size"]).save(str(folder / "tokenizer.json"))
+    write_tokenizer(folder, config["vocab_size"])
+    return folder
+
+
+def write_tokenizer(folder: Path, vocab_size: int) -> None:
+    """Write tokenizer.json and tokenizer_config.json, with a text for each id."""
+    _tokenizer(vocab_size).save(str(folder / "tokenizer.json"))
     settings = {
         "tokenizer_class": "PreTrainedTokenizerFast",
         "pad_token": _SPECIAL[0],
@@ -117,7 +123,6 @@ def write_model(folder: Path, config: dict[str, Any]) -> Path:
         "chat_template": _CHAT_TEMPLATE,
     }
     (folder / "tokenizer_config.json").write_text(json.dumps(settings, indent=1))
-    return folder
 
 
 def models_folder() -> Path:

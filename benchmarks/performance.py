@@ -50,6 +50,8 @@ MEASUREMENTS: dict[str, tuple[str, tuple[str, ...]]] = {
         )
         for model in ("tiny-15m", "gemma2-tiny", "gpt2-124m")
     },
+    "hybrids": ("hybrids.json", ("benchmarks.engine.hybrids",)),
+    "prefix-turns": ("prefix_turns.json", ("benchmarks.engine.prefix_turns",)),
     "accuracy": ("accuracy.json", ("benchmarks.engine.accuracy",)),
 }
 
@@ -102,6 +104,10 @@ def write(results: Path, document: Path, figures: Path) -> None:
         ),
         "## One step of the engine\n",
         *_section("engine", found, lambda result: _engine(result, figures)),
+        "## Recurrent, hybrid and expert models\n",
+        *_section("hybrids", found, _hybrids),
+        "## Later turns about a long document\n",
+        *_section("prefix-turns", found, _prefix_turns),
         "## What serving adds\n",
         *_section("serving", found, _serving),
         "## Operators\n",
@@ -121,6 +127,8 @@ def _other_processors(found: dict[str, dict[str, Any] | None]) -> list[str]:
             name: (f"against other engines: {'smol-135m' if name == 'peers' else name}", _peers_of(found))
             for name in ("peers", "tiny-15m", "gemma2-tiny", "gpt2-124m")
         },
+        "hybrids": ("recurrent, hybrid and expert models", _hybrids),
+        "prefix-turns": ("later turns about a long document", _prefix_turns),
         "serving": ("what serving adds", _serving),
         "operators": ("operators", lambda result: _operators(result, heading="####")),
     }
@@ -288,6 +296,72 @@ def _engine(result: dict[str, Any], figures: Path) -> list[str]:
         parts.append(_table((x_label, *map(str, x)), [("ms", *(row["median_ms"] for row in rows))]))
         parts.append(f"![Step time against {varied}](figures/{picture.name})\n")
     return parts
+
+
+def _hybrids(result: dict[str, Any]) -> list[str]:
+    heads = ("shape", "dtype", "load", "Agon ms", "transformers ms", "Agon is", "first tokens equal")
+    cells = (
+        (
+            row["shape"],
+            row["dtype"],
+            f"prompt of {row['tokens']} tokens" if row["load"] == "prefill" else f"decode step of {row['tokens']} rows",
+            row["agon_ms"],
+            row["transformers_ms"],
+            _times(row["transformers_ms"], row["agon_ms"]),
+            row.get("first_tokens_equal"),
+        )
+        for row in result["rows"]
+    )
+    operators = (
+        (
+            row["operator"],
+            row["shape"],
+            row["dtype"],
+            row["best_us"],
+            row["limit_us"],
+            f"{100 * row['share_of_limit']:.1f} %",
+        )
+        for row in result["operators"]
+    )
+    return [
+        "Medians of turns; the shapes are in `benchmarks/engine/hybrid_shapes.py`. Transformers runs its own PyTorch "
+        "code of the recurrences (its faster kernels need CUDA). In bfloat16 first tokens may differ.\n",
+        _table(heads, cells),
+        "Their operators alone, beside limits that were measured in the same run as those below are. States are read "
+        "and written once; recurrences compute in float32.\n",
+        _table(("operator", "shape", "dtype", "us", "limit us", "of the limit"), operators),
+    ]
+
+
+def _prefix_turns(result: dict[str, Any]) -> list[str]:
+    settings = result["settings"]
+    heads = (
+        "shape",
+        "first turn ms",
+        "later turns ms",
+        "sooner",
+        "most tokens computed",
+        "cached as expected",
+        "last turn without caching ms",
+    )
+    cells = (
+        (
+            row["shape"],
+            row["cold_ms"],
+            row["later_ms"],
+            f"{row['times_sooner']} x",
+            row["most_computed"],
+            "yes" if row["as_expected"] else "no",
+            row["without_caching_ms"],
+        )
+        for row in result["summaries"]
+    )
+    return [
+        f"{settings['turns']} turns over a document of {settings['document']} tokens: time to the first token of the "
+        f"first turn, and the median of the later ones. Each adds a question of {settings['question']} tokens and an "
+        f"answer of {settings['answer']}; recurrent layers go on from their last checkpoint.\n",
+        _table(heads, cells),
+    ]
 
 
 def _serving(result: dict[str, Any]) -> list[str]:

@@ -5,7 +5,6 @@ python -m benchmarks.operators [--operator TEXT] [--threads N] [--seconds S] [--
 
 import argparse
 import os
-import statistics
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -14,8 +13,9 @@ from typing import Any
 
 import torch
 
-from benchmarks.operators.cases import Case, all_cases
-from benchmarks.operators.limits import Limits, measure_limits, sample_seconds
+from benchmarks.operators.cases import all_cases
+from benchmarks.operators.limits import measure_limits, sample_seconds
+from benchmarks.operators.rows import row_of
 from benchmarks.peers.noise import NoiseMeter
 from cli.bench import record
 
@@ -34,37 +34,20 @@ def main(arguments: Sequence[str] | None = None) -> None:
     settings = {"threads": chosen.threads, "seconds": chosen.seconds, "page_tokens": 16}
     document = record.document("operators", settings, [])  # before: the commit that the run started with
     with torch.inference_mode(), NoiseMeter(os.getpid()) as meter:
-        limits = measure_limits(3 * chosen.seconds)
+        limits = measure_limits(3 * chosen.seconds, is_quick=chosen.quick)
         print(limits, file=sys.stderr, flush=True)
         measured = []
         for case in all_cases(chosen.threads, is_quick=chosen.quick):
             if chosen.operator is None or chosen.operator in case.operator:
                 times = sample_seconds(case.make(), chosen.seconds)
                 measured.append((case, times))
-                print(_line(_row(case, times, limits)), flush=True)
+                print(_line(row_of(case, times, limits)), flush=True)
         # The limits are measured again and the better value counts: a limit lowered by other processes would flatter
         # every operator.
-        limits = limits.best_of(measure_limits(3 * chosen.seconds))
-        rows = [_row(case, times, limits) for case, times in measured]
+        limits = limits.best_of(measure_limits(3 * chosen.seconds, is_quick=chosen.quick))
+        rows = [row_of(case, times, limits) for case, times in measured]
     noise = asdict(meter.noise())
     record.write(chosen.json, {**document, "rows": rows, "limits": asdict(limits), "noise": noise})
-
-
-def _row(case: Case, times: Sequence[float], limits: Limits) -> dict[str, Any]:
-    limit = limits.seconds(case.num_bytes, case.operations, case.dtype)
-    return {
-        "operator": case.operator,
-        "implementation": case.implementation,
-        "shape": case.shape,
-        "dtype": str(case.dtype).removeprefix("torch."),
-        "bytes": case.num_bytes,
-        "operations": case.operations,
-        "best_us": round(1e6 * min(times), 2),
-        "median_us": round(1e6 * statistics.median(times), 2),
-        "calls": len(times),
-        "limit_us": round(1e6 * limit, 2),
-        "share_of_limit": round(limit / min(times), 4),
-    }
 
 
 def _line(row: dict[str, Any]) -> str:

@@ -40,6 +40,7 @@ class Case:
     num_bytes: int
     operations: int
     make: Callable[[], Callable[[], object]]
+    arithmetic: torch.dtype | None = None  #: what the operations compute in; None: dtype
 
 
 def operator_sets(dtype: torch.dtype, num_threads: int) -> list[Operators]:

@@ -37,23 +37,29 @@ class Limits:
         return max(num_bytes / bandwidth, operations / rate) / 1e9
 
 
-def measure_limits(seconds: float) -> Limits:
+def measure_limits(seconds: float, *, is_quick: bool = False) -> Limits:
+    """is_quick: with small products only, for runs whose figures do not matter."""
     large = torch.ones(_MEMORY_BYTES // 4)
     small = torch.ones(CACHED_BYTES // 4)
-    float32_gflops = _rate(torch.float32, seconds)
+    rate = _rate_of_small if is_quick else _rate
+    float32_gflops = rate(torch.float32, seconds)
     return Limits(
         memory_gb_per_s=round(_MEMORY_BYTES / best_seconds(large.sum, seconds) / 1e9, 1),
         cache_gb_per_s=round(CACHED_BYTES / best_seconds(small.sum, seconds) / 1e9, 1),
-        bfloat16_gflops=max(float32_gflops, _rate(torch.bfloat16, seconds)),
+        bfloat16_gflops=max(float32_gflops, rate(torch.bfloat16, seconds)),
         float32_gflops=float32_gflops,
-        int8_gops=max(float32_gflops, _rate(torch.int8, seconds)),
+        int8_gops=max(float32_gflops, rate(torch.int8, seconds)),
     )
 
 
 def _rate(dtype: torch.dtype, seconds: float) -> float:
     """1e9 operations per second of square products: large ones, unless they would take too long."""
-    rate = _rate_of(_SMALL_SQUARE, dtype, seconds)
+    rate = _rate_of_small(dtype, seconds)
     return _rate_of(_SQUARE, dtype, seconds) if rate > _SLOW_GFLOPS else rate
+
+
+def _rate_of_small(dtype: torch.dtype, seconds: float) -> float:
+    return _rate_of(_SMALL_SQUARE, dtype, seconds)
 
 
 def _rate_of(square: int, dtype: torch.dtype, seconds: float) -> float:

@@ -201,3 +201,28 @@ def test_implementations_of_an_operator_stand_beside_each_other(tmp_path: Path) 
         ["8 rows", "bfloat16", "1.0", "4.0", "25.0 %", "2.0", "50.0 %"],
         ["9 rows", "bfloat16", "1.0", "4.0", "25.0 %", "", ""],
     ]
+
+
+def test_hybrid_models_stand_beside_transformers_and_their_operators_beside_the_limit(tmp_path: Path) -> None:
+    model: dict[str, Any] = {"shape": "mamba", "dtype": "float32", "agon_ms": 2.0, "transformers_ms": 5.0}
+    prefill = {**model, "load": "prefill", "tokens": 2048, "first_tokens_equal": "3 of 3"}
+    decode = {**model, "load": "decode", "tokens": 32}
+    scan: dict[str, Any] = {"operator": "head scan", "shape": "32 rows", "dtype": "float32"}
+    scan |= {"best_us": 4.0, "limit_us": 1.0, "share_of_limit": 0.25}
+    put(tmp_path, "hybrids", "hybrids", [prefill, decode], operators=[scan])
+    text = text_of(tmp_path)
+    assert columns(cells(text, "shape"), 2, 5, 6) == [
+        ("prompt of 2048 tokens", "2.50 x as fast", "3 of 3"),
+        ("decode step of 32 rows", "2.50 x as fast", ""),
+    ]
+    assert columns(cells(text, "operator"), 0, 5) == [("head scan", "25.0 %")]
+
+
+def test_later_turns_stand_beside_the_first(tmp_path: Path) -> None:
+    summary = {"shape": "qwen3.5", "cold_ms": 900.0, "later_ms": 45.0, "times_sooner": 20.0, "most_computed": 543}
+    summary |= {"as_expected": True, "without_caching_ms": 990.0}
+    result = document("prefix_turns", {"turns": 20, "document": 8192, "question": 32, "answer": 16}, [])
+    (tmp_path / MEASUREMENTS["prefix-turns"][0]).write_text(json.dumps({**result, "summaries": [summary]}))
+    text = text_of(tmp_path)
+    assert columns(cells(text, "shape"), 3, 5) == [("20.0 x", "yes")]
+    assert "20 turns over a document of 8192 tokens" in text

@@ -9,6 +9,7 @@ import torch
 from engine.async_engine import AsyncEngine
 from engine.config import EngineConfig, SamplingParams
 from engine.loader import read_config
+from engine.memory.planning.designs import held_pages
 from engine.models.stored_layers import layers_from_config
 from engine.stats import EngineStats
 from tests.engine.checkpoints import CONTEXT, WINDOW, TinyModel
@@ -159,16 +160,40 @@ def test_so_they_are_where_layers_are_recurrent_and_requests_are_preempted(tiny_
         assert (llm.stats().swap_preemptions_total > 0) == (swap_bytes > 0)
 
 
-@pytest.mark.parametrize("name", RECURRENT)
-def test_a_conversation_goes_on_from_the_last_checkpoint_of_its_states(tiny_model: TinyModels, name: str) -> None:
+@pytest.mark.parametrize("name", [*RECURRENT, "granite-hybrid", "gemma4"])
+def test_later_turns_compute_only_what_is_new_and_hold_the_pages_that_are_planned(
+    tiny_model: TinyModels, name: str
+) -> None:
     model = tiny_model(name)
-    llm = load(model.folder, checkpoint_tokens=8)
-    first = random_prompt(1, 50)
-    second = first + tokens_of(llm, [first], GREEDY)[0] + random_prompt(9, 21)
-    assert tokens_of(llm, [second], GREEDY) == [model.greedy(second, GREEDY.max_tokens)]
-    alignment = max(kind.page_tokens for kind in llm._core._cache.plan.types)
-    assert llm.stats().prefix_hit_tokens_total == (50 + 16 - 1) // alignment * alignment > 0
-    llm._core.check_integrity()
+    core = load(model.folder, checkpoint_tokens=8)._core
+    kinds = core._cache.plan.types
+    # Where a prefix can end: at a checkpoint of states, else at the end of a page.
+    boundary = max(kind.page_tokens for kind in kinds)
+    conversation: list[int] = []
+    for turn, num_new in enumerate((50, 21, 3)):
+        num_computed_before = max(0, len(conversation) - 1)  # an answer's last token is not computed
+        conversation = conversation + random_prompt(turn, num_new)
+        core.add_request(str(turn), conversation, GREEDY)
+        answer: list[int] = []
+        num_cached, pages = 0, {}
+        while not core.is_idle:
+            if answer:
+                pages = {kind.name: held.num_used for kind, held in zip(kinds, core.stats().types, strict=True)}
+            for delta in core.step():
+                num_cached = num_cached or delta.num_cached_tokens
+                answer += delta.token_ids
+        assert num_cached == num_computed_before // boundary * boundary
+        assert (num_cached > 0) == (turn > 0)
+        assert answer == model.greedy(conversation, GREEDY.max_tokens)
+        conversation = conversation + answer
+        # Before the last step, which frees everything, all tokens but the last two are computed.
+        for kind in kinds:
+            planned = held_pages(kind, len(conversation) - 2)
+            if kind.spec.kind == "window":  # the planner counts the page over whose boundary a window moves
+                assert planned - 1 <= pages[kind.name] <= planned
+            else:
+                assert pages[kind.name] == planned
+    core.check_integrity()
 
 
 @pytest.mark.parametrize("operators", ["auto", "torch"])

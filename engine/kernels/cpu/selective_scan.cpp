@@ -3,6 +3,7 @@
 // so a token's result depends neither on other sequences nor on steps or threads.
 
 #include <algorithm>
+#include <utility>
 #include <vector>
 
 #include "states.h"
@@ -22,14 +23,51 @@ struct ScanArgs {
   int64_t num_channels, num_numbers;
 };
 
+// Stage S of a transposition: of two rows that are S apart, one gets the lanes without bit S, the other those with it.
+template <int S, int... I>
+static AGON_INLINE void exchange(Floats& first, Floats& second, std::integer_sequence<int, I...>) {
+  const Floats a = first, b = second;
+#ifdef __clang__
+  first = __builtin_shufflevector(a, b, (I & S ? kLanes + I - S : I)...);
+  second = __builtin_shufflevector(a, b, (I & S ? kLanes + I : I + S)...);
+#else  // GCC has the other function since version 12 only
+  first = __builtin_shuffle(a, b, Ints{(I & S ? kLanes + I - S : I)...});
+  second = __builtin_shuffle(a, b, Ints{(I & S ? kLanes + I : I + S)...});
+#endif
+}
+// kLanes vectors become the columns of the square that they were the rows of.
+template <int S = kLanes / 2>
+static AGON_INLINE void transpose(Floats* rows) {
+#pragma GCC unroll 16
+  for (int i = 0; i < kLanes; i++)
+    if ((i & S) == 0) exchange<S>(rows[i], rows[i + S], std::make_integer_sequence<int, kLanes>());
+  if constexpr (S > 1) transpose<S / 2>(rows);
+}
+
 // [count, numbers] in memory <-> vectors [numbers] with a channel in each lane; other lanes are zero.
 static void transpose_in(const float* from, int count, int64_t num_numbers, Floats* to) {
+  if (count == kLanes && num_numbers % kLanes == 0) {
+    for (int64_t n = 0; n < num_numbers; n += kLanes) {
+      for (int lane = 0; lane < kLanes; lane++) to[n + lane] = load(from + lane * num_numbers + n);
+      transpose(to + n);
+    }
+    return;
+  }
   float* const lanes = reinterpret_cast<float*>(to);
   for (int64_t n = 0; n < num_numbers; n++)
     for (int lane = 0; lane < kLanes; lane++)
       lanes[n * kLanes + lane] = lane < count ? from[lane * num_numbers + n] : 0.0f;
 }
 static void transpose_out(const Floats* from, int count, int64_t num_numbers, float* to) {
+  if (count == kLanes && num_numbers % kLanes == 0) {
+    for (int64_t n = 0; n < num_numbers; n += kLanes) {
+      Floats square[kLanes];
+      for (int lane = 0; lane < kLanes; lane++) square[lane] = from[n + lane];
+      transpose(square);
+      for (int lane = 0; lane < kLanes; lane++) store(to + lane * num_numbers + n, square[lane]);
+    }
+    return;
+  }
   const float* const lanes = reinterpret_cast<const float*>(from);
   for (int lane = 0; lane < count; lane++)
     for (int64_t n = 0; n < num_numbers; n++) to[lane * num_numbers + n] = lanes[n * kLanes + lane];

@@ -1,0 +1,33 @@
+"""The benchmarks of hybrid models, on tiny shapes: every row is there, and later turns find what they should."""
+
+import json
+from pathlib import Path
+
+from benchmarks.engine import hybrids, prefix_turns
+from benchmarks.operators.recurrent import hybrid_cases
+
+
+def test_every_load_has_a_row_with_both_sides_and_every_operator_one_with_its_share(tmp_path: Path) -> None:
+    file = tmp_path / "hybrids.json"
+    hybrids.main(["--quick", "--shapes", "mamba2,qwen3-moe", "--threads", "1", "--json", str(file)])
+    result = json.loads(file.read_text())
+    found = {(row["shape"], row["dtype"], row["load"]) for row in result["rows"]}
+    assert len(found) == len(result["rows"]) == 2 * 2 * 2
+    for row in result["rows"]:
+        assert row["agon_ms"] > 0
+        assert row["transformers_ms"] > 0
+        if row["load"] == "prefill" and row["dtype"] == "float32":
+            assert row["first_tokens_equal"] == "1 of 1"
+    assert len(result["operators"]) == len(list(hybrid_cases(1, is_quick=True)))
+    assert all(row["share_of_limit"] > 0 for row in result["operators"])
+
+
+def test_later_turns_find_what_earlier_ones_computed_and_nothing_without_caching(tmp_path: Path) -> None:
+    file = tmp_path / "prefix_turns.json"
+    prefix_turns.main(["--quick", "--threads", "1", "--json", str(file)])
+    result = json.loads(file.read_text())
+    assert [summary["shape"] for summary in result["summaries"]] == list(prefix_turns.NAMES)
+    assert all(summary["as_expected"] for summary in result["summaries"])
+    for row in result["rows"]:
+        assert (row["cached_tokens"] > 0) == (row["is_caching"] and row["turn"] > 1)
+        assert row["computed_tokens"] + row["cached_tokens"] == row["prompt_tokens"]
