@@ -7,7 +7,7 @@ FUZZ_ARGS ?=
 BENCH_ARGS ?= --against transformers
 FAULTS ?=
 
-.PHONY: help up test faults format bench bench-performance measure-performance bench-memory kernel-report pages fuzz soak-memory attacks screenshots clean
+.PHONY: help up test faults format bench bench-performance measure-performance bench-memory kernel-report pages fuzz soak-memory attacks parity screenshots clean
 
 help:
 	@echo "make up           start the arena on this machine (UP_ARGS='--model NAME=PATH_OR_HUB_ID ...')"
@@ -23,6 +23,7 @@ help:
 	@echo "make soak-memory the page cache against its naive twin, 5,000 x 100 random operations"
 	@echo "make format       format the code"
 	@echo "make attacks      the attackers' scripts at full length: 300 battles, 200 prompts of others; prints what they found"
+	@echo "make parity       every architecture against transformers under all settings, and docs/parity.md"
 	@echo "make screenshots  take the pictures of the documentation again"
 	@echo "make clean        remove the environment and everything that was generated"
 
@@ -75,6 +76,10 @@ fuzz:
 soak-memory:
 	@$(PYTHON) -I cli/bootstrap.py --extra dev
 	@AGON_SOAK=1 exec $(VENV)/bin/python -m pytest --timeout=0 tests/engine/memory/test_state_machine.py
+
+parity:
+	@$(PYTHON) -I cli/bootstrap.py --extra dev --compiler
+	@exec $(VENV)/bin/python -m tests.parity --write
 
 attacks:
 	@$(PYTHON) -I cli/bootstrap.py --extra dev

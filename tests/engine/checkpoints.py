@@ -799,13 +799,15 @@ class TinyModel:
 
     @cached_property
     def reference(self) -> Any:
-        """The same checkpoint in transformers, float32. Eager attention: the faster forms ignore soft caps."""
+        """The same checkpoint in transformers, float32; of a wrapper the causal language model inside it. Eager
+        attention: the faster forms ignore soft caps."""
         import transformers
 
         (architecture,) = json.loads((self.folder / "config.json").read_text())["architectures"]
         model_class: Any = getattr(transformers, architecture)
         model = model_class.from_pretrained(self.folder, dtype=torch.float32, attn_implementation="eager")
-        return model.eval()
+        inner = getattr(model, "language_model", None)
+        return (model if inner is None or inner.get_output_embeddings() is None else inner).eval()
 
     def greedy(self, prompt: list[int], num_tokens: int) -> list[int]:
         """The greedy continuation by transformers."""

@@ -35,18 +35,22 @@ FOREVER = replace(GREEDY, max_tokens=900)
 
 
 def children() -> set[int]:
-    """Child processes of this one, zombies included."""
+    """Child processes that this one has started since its test began, zombies included."""
     found = set()
     for task in Path("/proc/self/task").iterdir():
         found |= set(map(int, (task / "children").read_text().split()))
-    return found
+    return found - _OLDER
+
+
+_OLDER: set[int] = set()  #: children that earlier tests of this process have left, such as a tracker of shared memory
 
 
 @pytest.fixture(autouse=True)
 def _no_child_is_left() -> Iterator[None]:
-    before = children()
+    _OLDER.clear()
+    _OLDER.update(children())
     yield
-    assert children() <= before
+    assert not children()
 
 
 @pytest.fixture

@@ -1,5 +1,6 @@
 """The C++ attention against the plain reference, on every instruction set that this machine can run."""
 
+import os
 from dataclasses import replace
 
 import numpy as np
@@ -26,7 +27,7 @@ from tests.engine.attention.cases import (
     prepare,
     with_larger_heads,
 )
-from tests.engine.kernels.libraries import USABLE, library
+from tests.engine.kernels.libraries import SANITIZE, USABLE, library
 
 
 def backend_with_the_past(case: Case, prepared: Prepared, library: Library) -> CppBackend:
@@ -57,7 +58,7 @@ def backend_with_the_past(case: Case, prepared: Prepared, library: Library) -> C
 
 
 @pytest.mark.parametrize("instruction_set", USABLE)
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=8 if os.environ.get(SANITIZE) else 16, deadline=None)
 @given(case=cases())
 def test_it_equals_the_reference_and_never_reads_stale_bytes(instruction_set: str, case: Case) -> None:
     case = replace(with_larger_heads(case), padding=case.padding // 2 * 2)

@@ -125,9 +125,9 @@ _REFUSED: dict[str, tuple[str, dict[str, Any], str]] = {
         "distance .alibi. are not",
     ),
     "own attention": (
-        "GPTJForCausalLM",
-        {"n_embd": 32, "n_head": 2, "n_layer": 2, "rotary_dim": 8},
-        "attention interface",
+        "XGLMForCausalLM",
+        {"d_model": 32, "attention_heads": 2, "num_layers": 2, "ffn_dim": 48},
+        "attention interface|cannot be examined",
     ),
     "attends twice": ("DiffLlamaForCausalLM", {}, "attends more than once"),
     "recurrent": ("RecurrentGemmaForCausalLM", {"num_hidden_layers": 3}, "layers of type .'linear_attention'. are not"),
