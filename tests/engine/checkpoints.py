@@ -259,7 +259,7 @@ VARIANTS: Mapping[str, tuple[str, dict[str, Any]]] = {
                 "patch_size": 4,
             },
             "audio_config": None,
-            "image_token_id": 310,
+            "image_token_id": VOCAB_SIZE,
             "video_token_id": 309,
             "audio_token_id": 308,
             "boi_token_id": 307,

@@ -1,6 +1,7 @@
 """The engine in a process of its own: what loading raises, and that neither process outlives or stops the other."""
 
 import asyncio
+import contextlib
 import os
 import signal
 import socket
@@ -38,7 +39,8 @@ def children() -> set[int]:
     """Child processes that this one has started since its test began, zombies included."""
     found = set()
     for task in Path("/proc/self/task").iterdir():
-        found |= set(map(int, (task / "children").read_text().split()))
+        with contextlib.suppress(OSError):  # the thread has ended
+            found |= set(map(int, (task / "children").read_text().split()))
     return found - _OLDER
 
 

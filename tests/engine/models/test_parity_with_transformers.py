@@ -21,7 +21,7 @@ CPU = torch.device("cpu")
 DEMO_MODELS = Path(__file__).parents[3] / "demo_models"
 
 
-@pytest.mark.parametrize(("page_tokens", "chunk"), [(16, 50), (4, 11), (7, 3)])
+@pytest.mark.parametrize(("page_tokens", "chunk"), [(16, 50), (7, 3)])
 @pytest.mark.parametrize("name", VARIANTS)
 def test_logits_are_those_of_transformers(tiny_model: TinyModels, name: str, page_tokens: int, chunk: int) -> None:
     tiny = tiny_model(name)
@@ -48,7 +48,7 @@ def test_bfloat16_logits_of_the_cpp_operators_are_as_near_as_those_of_torch(tiny
     assert errors[1] <= 1.5 * errors[0] + 0.002 * float(exact.square().mean().sqrt())
 
 
-@pytest.mark.parametrize(("page_tokens", "chunk"), [(16, 256), (1, 13), (4, 16), (7, 5)])
+@pytest.mark.parametrize(("page_tokens", "chunk"), [(16, 256), (7, 5)])
 @pytest.mark.parametrize("name", VARIANTS)
 def test_greedy_tokens_are_those_of_transformers(
     tiny_model: TinyModels, name: str, page_tokens: int, chunk: int
