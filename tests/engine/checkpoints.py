@@ -259,9 +259,10 @@ VARIANTS: Mapping[str, tuple[str, dict[str, Any]]] = {
                 "patch_size": 4,
             },
             "audio_config": None,
+            # Of no token: transformers puts other embeddings in the place of these.
             "image_token_id": VOCAB_SIZE,
-            "video_token_id": 309,
-            "audio_token_id": 308,
+            "video_token_id": VOCAB_SIZE + 1,
+            "audio_token_id": VOCAB_SIZE + 2,
             "boi_token_id": 307,
             "eoi_token_id": 306,
         },
