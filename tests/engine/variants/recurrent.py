@@ -1,0 +1,201 @@
+"""Variants with recurrent layers."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from tests.engine.variants.sizes import (
+    CONTEXT,
+    DELTA_NET,
+    DELTA_NET_EXPERTS,
+    GRANITE,
+    MAMBA2,
+    QWEN_VISION,
+    SECTIONED_ROPE,
+    SIZES,
+    VOCAB_SIZE,
+)
+
+RECURRENT: Mapping[str, tuple[str, dict[str, Any]]] = {
+    "qwen3-next": ("Qwen3NextForCausalLM", {**DELTA_NET_EXPERTS, "mlp_only_layers": [1]}),
+    "qwen3.5": ("Qwen3_5ForCausalLM", {**DELTA_NET, "rope_parameters": SECTIONED_ROPE, "linear_conv_kernel_dim": 3}),
+    "qwen3.5-moe": ("Qwen3_5MoeForCausalLM", {**DELTA_NET_EXPERTS}),
+    "qwen3.5-with-vision": (
+        "Qwen3_5ForConditionalGeneration",
+        {
+            "text_config": {**DELTA_NET, "tie_word_embeddings": True},
+            "vision_config": QWEN_VISION,
+            "tie_word_embeddings": True,
+        },
+    ),
+    "qwen3.5-moe-with-vision": (
+        "Qwen3_5MoeForConditionalGeneration",
+        {"text_config": DELTA_NET_EXPERTS, "vision_config": QWEN_VISION},
+    ),
+    "mamba": (
+        "MambaForCausalLM",
+        {
+            "vocab_size": VOCAB_SIZE,
+            "hidden_size": 48,
+            "state_size": 5,
+            "num_hidden_layers": 3,
+            "initializer_range": 0.3,
+            "max_position_embeddings": CONTEXT,
+            "eos_token_id": None,
+        },
+    ),
+    "jamba": (
+        "JambaForCausalLM",
+        {
+            **SIZES,
+            "pad_token_id": None,
+            "num_attention_heads": 3,
+            "num_key_value_heads": 1,
+            "num_hidden_layers": 4,
+            "num_experts": 3,
+            "attn_layer_period": 3,
+            "attn_layer_offset": 1,
+            "mamba_d_state": 5,
+        },
+    ),
+    "mamba2": (
+        "Mamba2ForCausalLM",
+        {
+            "vocab_size": VOCAB_SIZE,
+            "hidden_size": 48,
+            "num_heads": 6,
+            "head_dim": 16,
+            "n_groups": 2,
+            "state_size": 5,
+            "num_hidden_layers": 3,
+            "initializer_range": 0.3,
+            "max_position_embeddings": CONTEXT,
+            "eos_token_id": None,
+        },
+    ),
+    "falcon-mamba": (
+        "FalconMambaForCausalLM",
+        {
+            "vocab_size": VOCAB_SIZE,
+            "hidden_size": 48,
+            "state_size": 5,
+            "num_hidden_layers": 2,
+            "initializer_range": 0.3,
+            "max_position_embeddings": CONTEXT,
+            "eos_token_id": None,
+        },
+    ),
+    "bamba": (
+        "BambaForCausalLM",
+        {**SIZES, "pad_token_id": None, "attn_layer_indices": [1], **MAMBA2, "mamba_n_groups": 2},
+    ),
+    "falcon-h1": (
+        "FalconH1ForCausalLM",
+        {
+            **SIZES,
+            "num_hidden_layers": 2,
+            "pad_token_id": None,
+            **MAMBA2,
+            "mamba_d_ssm": 64,
+            "mamba_d_head": 16,
+            "mamba_norm_before_gate": False,
+            "mamba_rms_norm": True,
+            "lm_head_multiplier": 0.7,
+            "embedding_multiplier": 1.4,
+            "mlp_multipliers": [0.8, 1.3],
+            "key_multiplier": 0.6,
+            "attention_out_multiplier": 0.9,
+            "attention_in_multiplier": 1.2,
+            "ssm_multipliers": [0.7, 1.2, 0.9, 1.1, 1.3],
+            "ssm_in_multiplier": 1.3,
+            "ssm_out_multiplier": 0.8,
+        },
+    ),
+    "falcon-h1-without-norm": (
+        "FalconH1ForCausalLM",
+        {**SIZES, "num_hidden_layers": 2, "pad_token_id": None, **MAMBA2, "mamba_d_ssm": None},
+    ),
+    "granite-hybrid": (
+        "GraniteMoeHybridForCausalLM",
+        {
+            **SIZES,
+            **GRANITE,
+            "layer_types": ["mamba", "attention", "mamba"],
+            "num_local_experts": 4,
+            "num_experts_per_tok": 2,
+            "intermediate_size": 24,
+        },
+    ),
+    "granite-dense": (
+        "GraniteMoeHybridForCausalLM",
+        {
+            **SIZES,
+            **GRANITE,
+            "num_local_experts": 0,
+            "layer_types": ["attention", "attention"],
+            "num_hidden_layers": 2,
+            "position_embedding_type": "rope",
+        },
+    ),
+    "nemotron-h": (
+        "NemotronHForCausalLM",
+        {
+            **{key: value for key, value in SIZES.items() if key != "num_hidden_layers"},
+            "hybrid_override_pattern": "M-*M",
+            "pad_token_id": None,
+            "mamba_num_heads": 6,
+            "mamba_head_dim": 8,
+            "ssm_state_size": 5,
+            "n_groups": 2,
+            # transformers clamps steps of prompts, but not of single tokens, from below
+            "time_step_min": 1e-9,
+        },
+    ),
+    # The experts have fewer channels than the stream.
+    "nemotron-h-moe": (
+        "NemotronHForCausalLM",
+        {
+            **{key: value for key, value in SIZES.items() if key != "num_hidden_layers"},
+            "hybrid_override_pattern": "ME*E",
+            "pad_token_id": None,
+            "mamba_num_heads": 6,
+            "mamba_head_dim": 8,
+            "ssm_state_size": 5,
+            "n_groups": 2,
+            "time_step_min": 1e-9,
+            "mlp_bias": True,
+            "n_routed_experts": 8,
+            "num_experts_per_tok": 3,
+            "moe_intermediate_size": 24,
+            "moe_shared_expert_intermediate_size": 40,
+            "moe_latent_size": 32,
+            "n_group": 4,
+            "topk_group": 2,
+            "routed_scaling_factor": 2.5,
+        },
+    ),
+    "lfm2": (
+        "Lfm2ForCausalLM",
+        {
+            **{key: value for key, value in SIZES.items() if key != "head_dim"},
+            "num_attention_heads": 3,
+            "num_key_value_heads": 1,
+            "block_multiple_of": 8,
+            "layer_types": ["conv", "full_attention", "conv"],
+        },
+    ),
+    "lfm2-moe": (
+        "Lfm2MoeForCausalLM",
+        {
+            **{key: value for key, value in SIZES.items() if key != "head_dim"},
+            "num_attention_heads": 3,
+            "num_key_value_heads": 1,
+            "conv_bias": True,
+            "num_dense_layers": 1,
+            "num_experts": 5,
+            "num_experts_per_tok": 2,
+            "moe_intermediate_size": 24,
+            "routed_scaling_factor": 1.7,
+            "layer_types": ["conv", "full_attention", "conv"],
+        },
+    ),
+}
