@@ -3,14 +3,14 @@
 from collections.abc import Mapping
 from typing import Any
 
-from tests.engine.variants.sizes import GEMMA, GEMMA4, LINEAR_ROPE, SIZES, VOCAB_SIZE, WINDOW
+from tests.engine.variants.sizes import GEMMA4, GEMMA_SIZES, LINEAR_ROPE, SIZES, VOCAB_SIZE, WINDOW
 
 GEMMA: Mapping[str, tuple[str, dict[str, Any]]] = {
-    "gemma2": ("Gemma2ForCausalLM", {**GEMMA, "attn_logit_softcapping": 3.0, "final_logit_softcapping": 2.0}),
+    "gemma2": ("Gemma2ForCausalLM", {**GEMMA_SIZES, "attn_logit_softcapping": 3.0, "final_logit_softcapping": 2.0}),
     "gemma3": (
         "Gemma3ForCausalLM",
         {
-            **GEMMA,
+            **GEMMA_SIZES,
             "num_hidden_layers": 7,
             "rope_parameters": {"full_attention": LINEAR_ROPE, "sliding_attention": {"rope_type": "default"}},
         },
@@ -18,7 +18,7 @@ GEMMA: Mapping[str, tuple[str, dict[str, Any]]] = {
     "gemma3-with-vision": (
         "Gemma3ForConditionalGeneration",
         {
-            "text_config": {**GEMMA, "_sliding_window_pattern": 2},
+            "text_config": {**GEMMA_SIZES, "_sliding_window_pattern": 2},
             "vision_config": {
                 "hidden_size": 16,
                 "intermediate_size": 16,

@@ -51,7 +51,7 @@ LLAMA4 = {
     "attn_scale": 0.5,
 }
 
-GEMMA = {
+GEMMA_SIZES = {
     **SIZES,
     "head_dim": 16,
     "sliding_window": WINDOW,
