@@ -8,65 +8,37 @@ import re
 
 import torch
 
-from engine.kernels.operators import Operators
-from engine.kernels.quantised import Matrix, MatrixStack, QuantisedMatrix
-from engine.layers.weights import WeightSource
-from engine.parallel.group import Group
+from engine.kernels.quantised import Matrix, QuantisedMatrix
+from engine.layers.weights import PassedOn, WeightSource
 from engine.parallel.shard import Size
 
 _QUERIES_AND_KEYS = re.compile(r".*\.[qk]_(proj|norm)\.(weight|bias)")
 
 
-class AdjacentPairs:
+class AdjacentPairs(PassedOn):
     """Weights in which queries and keys have their rotated channels in pairs (2 i, 2 i + 1); handed out with the pairs
     (i, i + R / 2) that Rotation turns. R = rotated channels of a head."""
 
     def __init__(self, weights: WeightSource, *, head_dim: int, num_rotated: int) -> None:
         """num_rotated: R; the channels after them keep their places."""
-        self._weights = weights
+        super().__init__(weights)
         self._head_dim = head_dim
         self._num_rotated = num_rotated
 
-    @property
-    def operators(self) -> Operators:
-        """The operators that the layers compute with."""
-        return self._weights.operators
-
-    @property
-    def dtype(self) -> torch.dtype:
-        """The model's data type."""
-        return self._weights.dtype
-
-    @property
-    def group(self) -> Group:
-        """The processes that share the model."""
-        return self._weights.group
-
-    def __contains__(self, name: str) -> bool:
-        return name in self._weights
-
     def take(self, name: str, *shape: Size, dtype: torch.dtype | None = None) -> torch.Tensor:
         """As WeightSource.take. A process holds whole heads, so each part is reordered by itself."""
-        return self._reordered(name, self._weights.take(name, *shape, dtype=dtype))
+        return self._reordered(name, super().take(name, *shape, dtype=dtype))
 
     def take_matrix(self, name: str, *shape: Size) -> torch.Tensor:
         """As WeightSource.take_matrix."""
-        return self._reordered(name, self._weights.take_matrix(name, *shape))
+        return self._reordered(name, super().take_matrix(name, *shape))
 
     def take_linear_weight(self, layer: str, out_features: Size, in_features: Size) -> Matrix:
         """As WeightSource.take_linear_weight."""
-        name, matrix = f"{layer}.weight", self._weights.take_linear_weight(layer, out_features, in_features)
+        name, matrix = f"{layer}.weight", super().take_linear_weight(layer, out_features, in_features)
         if isinstance(matrix, QuantisedMatrix):
             return matrix[self._reordered(name, torch.arange(matrix.shape[0]))]
         return self._reordered(name, matrix)
-
-    def take_stack(self, name: str, count: int, out_features: Size, in_features: Size) -> MatrixStack:
-        """As WeightSource.take_stack: queries and keys are no stacks."""
-        return self._weights.take_stack(name, count, out_features, in_features)
-
-    def is_quantised(self, layer: str) -> bool:
-        """As WeightSource.is_quantised."""
-        return self._weights.is_quantised(layer)
 
     def _reordered(self, name: str, tensor: torch.Tensor) -> torch.Tensor:
         """Projections [heads * D, in], their biases [heads * D], scales of norms [D], or of each head [heads, D]."""

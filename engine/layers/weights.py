@@ -79,14 +79,11 @@ class ListsTensors(WeightSource, Protocol):
         ...
 
 
-class Within:
-    """Weights whose names have a prefix: the text model inside a checkpoint that also holds other models."""
+class PassedOn:
+    """The weights of another source; what derives from it changes names or values on the way."""
 
-    def __init__(self, weights: WeightSource, prefix: str, *, in_place_of: str = "") -> None:
-        """prefix: with the dot at its end. in_place_of: the beginning of names that it replaces; other names stay."""
+    def __init__(self, weights: WeightSource) -> None:
         self._weights = weights
-        self._prefix = prefix
-        self._replaced = in_place_of
 
     @property
     def operators(self) -> Operators:
@@ -114,10 +111,6 @@ class Within:
         """As WeightSource.take_matrix."""
         return self._weights.take_matrix(self._inner(name), *shape)
 
-    def _inner(self, name: str) -> str:
-        is_within = name.startswith(self._replaced)
-        return f"{self._prefix}{name.removeprefix(self._replaced)}" if is_within else name
-
     def take_linear_weight(self, layer: str, out_features: Size, in_features: Size) -> Matrix:
         """As WeightSource.take_linear_weight."""
         return self._weights.take_linear_weight(self._inner(layer), out_features, in_features)
@@ -129,6 +122,24 @@ class Within:
     def is_quantised(self, layer: str) -> bool:
         """As WeightSource.is_quantised."""
         return self._weights.is_quantised(self._inner(layer))
+
+    def _inner(self, name: str) -> str:
+        """The other source's name of a tensor or a layer."""
+        return name
+
+
+class Within(PassedOn):
+    """Weights whose names have a prefix: the text model inside a checkpoint that also holds other models."""
+
+    def __init__(self, weights: WeightSource, prefix: str, *, in_place_of: str = "") -> None:
+        """prefix: with the dot at its end. in_place_of: the beginning of names that it replaces; other names stay."""
+        super().__init__(weights)
+        self._prefix = prefix
+        self._replaced = in_place_of
+
+    def _inner(self, name: str) -> str:
+        is_within = name.startswith(self._replaced)
+        return f"{self._prefix}{name.removeprefix(self._replaced)}" if is_within else name
 
 
 def text_model_of(weights: WeightSource) -> WeightSource:
