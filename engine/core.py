@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 from engine.batch import SampledToken, StepPlan
 from engine.config import EngineConfig, SamplingParams
 from engine.constraints.compiler import GrammarCompiler
-from engine.constraints.steered_sequence import SteeredSequence
 from engine.constraints.steering import Steering
 from engine.constraints.vocabulary import Vocabulary
 from engine.errors import InvalidRequest
@@ -43,6 +42,7 @@ from engine.text.thoughts import Said, ThoughtSplitter
 
 if TYPE_CHECKING:
     from engine.model_info import ModelInfo
+    from engine.runner.load import LoadedModel
     from engine.runner.runner import Runner
     from engine.text.tokenizer import Tokenizer
 
@@ -267,7 +267,8 @@ class EngineCore:
             if output.stops.found is not None:
                 return said, "stop"
         if steered is not None:
-            reason = _reason_after(steered, sequence.token_ids[-1], output, said) or reason
+            newest = sequence.token_ids[-1]
+            reason = steered.advance(newest, is_thinking=output.is_thinking, text=said.text) or reason
         if reason is not None:
             rest = output.flush()
             said = Said(said.thoughts + rest.thoughts, said.text + rest.text)
@@ -369,9 +370,15 @@ def load_engine(config: EngineConfig, *, has_queue_bound: bool = True) -> Loaded
     Raises CheckpointError, NotDivisible, RankLost or OperatorsUnavailable.
     """
     from engine.runner import load_divided, load_runner
-    from engine.text.tokenizer import IncrementalDetokenizer
 
     loaded = load_divided(config) if config.tensor_parallel > 1 else load_runner(config)
+    return engine_around(loaded, has_queue_bound=has_queue_bound)
+
+
+def engine_around(loaded: "LoadedModel", *, has_queue_bound: bool = True) -> LoadedEngine:
+    """An engine around a model that is loaded."""
+    from engine.text.tokenizer import IncrementalDetokenizer
+
     tokenizer = loaded.tokenizer
 
     def make_detokenizer(skip_special_tokens: bool, prompt: tuple[int, ...]) -> Detokenizer:
@@ -389,15 +396,6 @@ def load_engine(config: EngineConfig, *, has_queue_bound: bool = True) -> Loaded
         compiler=GrammarCompiler(vocabulary),
     )
     return LoadedEngine(core, tokenizer, loaded.info, loaded.is_alive)
-
-
-def _reason_after(steered: SteeredSequence, token_id: int, output: SequenceText, said: Said) -> FinishReason | None:
-    """Take the token into the state of its sequence; whether that ends the sequence."""
-    is_thinking = output.splitter is not None and output.splitter.is_thinking
-    steered.advance(token_id, is_thinking=is_thinking, text=said.text)
-    if steered.is_complete:
-        return "stop"
-    return "abort" if steered.is_broken else None
 
 
 def _delta(

@@ -37,6 +37,11 @@ class SequenceText:
     splitter: ThoughtSplitter | None = None
     num_thought_tokens: int = 0  #: tags included
 
+    @property
+    def is_thinking(self) -> bool:
+        """Whether the output so far ends in thoughts."""
+        return self.splitter is not None and self.splitter.is_thinking
+
     def push(self, token_id: int, *, may_stop: bool) -> Said:
         """What to show after this token. may_stop: False before min_tokens, where stop strings do not count."""
         if self.splitter is None and self.stops is None:
