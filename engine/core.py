@@ -153,7 +153,7 @@ class EngineCore:
         for sequence in request.sequences:
             self._texts[sequence.sequence_id] = SequenceText(
                 self._make_detokenizer(params.skip_special_tokens, prompt),
-                StopStrings(params.stop) if params.stop else None,
+                StopStrings(params.stop, is_shown=params.include_stop_str_in_output) if params.stop else None,
                 ThoughtSplitter(params.thoughts) if params.thoughts is not None else None,
             )
         self._tally.num_prompt_tokens += len(prompt)
