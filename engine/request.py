@@ -11,6 +11,7 @@ from typing import Literal
 
 from engine.config import ModelLimits, SamplingParams
 from engine.errors import InvalidRequest
+from engine.prompt_reading import PromptReading
 
 FinishReason = Literal["stop", "length", "abort"]
 
@@ -51,6 +52,9 @@ class RequestDelta:
     queue_s: float | None = None  #: time from submission to the first step; None while it still waits
     thoughts: str = ""  #: what the model thinks, where SamplingParams.thoughts tells it from the text
     num_thought_tokens: int = 0  #: those of num_output_tokens that were thoughts
+    #: One for each token of the prompt, None for the first; in the first delta of sample 0, where the request asked.
+    prompt_logprobs: tuple[TokenLogprob | None, ...] | None = None
+    embedding: tuple[float, ...] | None = None  #: the result of a request for a vector, in its only delta
 
 
 def merge_deltas(deltas: ReadOnly[RequestDelta]) -> RequestDelta:
@@ -67,6 +71,7 @@ def merge_deltas(deltas: ReadOnly[RequestDelta]) -> RequestDelta:
         thoughts="".join(delta.thoughts for delta in deltas),
         token_ids=tuple(token_id for delta in deltas for token_id in delta.token_ids),
         logprobs=tuple(logprobs) if any(delta.logprobs is not None for delta in deltas) else None,
+        prompt_logprobs=deltas[0].prompt_logprobs,
     )
 
 
@@ -152,6 +157,7 @@ class Request:
     params: SamplingParams
     sequences: list[Sequence]
     cache_salt: bytes = b""
+    reading: PromptReading | None = None  #: what it reads of its prompt beside the last row
     state: RequestState = RequestState.WAITING
     is_forked: bool = False
     num_cached_tokens: int = 0
