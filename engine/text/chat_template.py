@@ -117,14 +117,20 @@ class ChatTemplate:
     def call_style(self) -> tuple[bool, bool]:
         """How it wants tool calls of earlier answers: whether arguments are a JSON text, and whether their content is
         an empty text rather than None."""
-        for style in ((False, False), (False, True), (True, False), (True, True)):
-            arguments, content = "{}" if style[0] else {}, "" if style[1] else None
-            try:
-                self.render(_call_probe(arguments, content), add_generation_prompt=True, tools=[_PROBED_TOOL])
-            except InvalidRequest:
-                continue
-            return style
+        for is_text, arguments in ((False, {}), (True, "{}")):
+            without, empty = (self._probed(arguments, content) for content in (None, ""))
+            # A template that writes out whatever the content is would write "None".
+            if without is not None and (empty is None or without.count("None") <= empty.count("None")):
+                return is_text, False
+            if empty is not None:
+                return is_text, True
         return False, False
+
+    def _probed(self, arguments: object, content: str | None) -> str | None:
+        try:
+            return self.render(_call_probe(arguments, content), add_generation_prompt=True, tools=[_PROBED_TOOL])
+        except InvalidRequest:
+            return None
 
     def check_bounds(self) -> None:
         """Raise CheckpointError for a template that exceeds its bounds on the shortest conversation: every request

@@ -34,7 +34,7 @@ def checked_messages(
         if calls := kept.pop("tool_calls", None):
             as_text, without_none = call_style()
             kept["tool_calls"] = [_call(call, as_text, f"messages.{place}.tool_calls") for call in calls]
-            if kept.get("content") is None:
+            if not kept.get("content"):
                 kept["content"] = "" if without_none else None
         elif kept.get("content") is None:
             kept["content"] = ""
