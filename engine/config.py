@@ -15,6 +15,19 @@ DType = Literal["auto", "bfloat16", "float32"]
 Device = Literal["auto", "cpu", "cuda"]
 KVDType = Literal["auto", "int8", "fp8"]  #: data types of keys and values in pages
 LoadFormat = Literal["auto", "dummy"]
+#: Forms in which models write tool calls (engine/text/tool_calls).
+ToolFormat = Literal[
+    "deepseek_v3",
+    "deepseek_v31",
+    "granite",
+    "harmony",
+    "hermes",
+    "llama3_json",
+    "mistral",
+    "mistral_list",
+    "pythonic",
+    "qwen3_xml",
+]
 PromptAttentionName = Literal["auto", "triton", "flash-attention", "flashinfer"]
 
 #: Smallest CUDA compute capability that computes fp8 (e4m3): Ada and Hopper.
@@ -199,6 +212,7 @@ class SamplingParams:
     prompt_logprobs: int | None = None  #: likewise, of every token of the prompt given those before it
     skip_special_tokens: bool = True
     thoughts: "ThoughtTags | None" = None  #: None: what a model thinks is a part of its text
+    tool_calls: "ToolCallSyntax | None" = None  #: None: a tool call is a part of the text
 
     def __post_init__(self) -> None:
         checks: Mapping[str, bool] = {
@@ -259,6 +273,27 @@ class ThoughtTags:
     begin: str
     end: str
     is_open: bool = False  #: the prompt ends with `begin`
+
+
+@dataclass(frozen=True)
+class ToolFunction:
+    """A function that the model may call."""
+
+    name: str
+    parameters: str  #: its JSON schema, as JSON
+
+
+@dataclass(frozen=True)
+class ToolCallSyntax:
+    """How an output is read that may hold tool calls."""
+
+    format: ToolFormat
+    functions: tuple[ToolFunction, ...] = ()
+    id_seed: str = ""  #: ids of calls follow from it, the sample's index and the call's
+    is_single: bool = False  #: the output ends after its first call
+    #: special tokens of the format: the parser gets their texts although others are skipped, and never gives them out
+    marks: tuple[str, ...] = ()
+    begun: str = ""  #: the part of the output's form that the prompt holds already
 
 
 @dataclass(frozen=True)

@@ -37,6 +37,7 @@ from engine.scheduling.swapper import Swapper
 from engine.stats import EngineStats, Tally
 from engine.text.sequence_text import Detokenizer, DetokenizerFactory, NoText, SequenceText
 from engine.text.thoughts import Said, ThoughtSplitter
+from engine.text.tool_calls.parser import ToolCallParser
 
 if TYPE_CHECKING:
     from engine.model_info import ModelInfo
@@ -162,9 +163,12 @@ class EngineCore:
         self._requests[request_id] = request
         for sequence in request.sequences:
             self._texts[sequence.sequence_id] = SequenceText(
-                self._make_detokenizer(params.skip_special_tokens, prompt),
+                self._make_detokenizer(
+                    params.skip_special_tokens, params.tool_calls.marks if params.tool_calls is not None else (), prompt
+                ),
                 StopStrings(params.stop) if params.stop else None,
                 ThoughtSplitter(params.thoughts) if params.thoughts is not None else None,
+                ToolCallParser(params.tool_calls, sequence.index) if params.tool_calls is not None else None,
             )
         self._tally.num_prompt_tokens += len(prompt)
         self._scheduler.enqueue_request(request, len(prompt) + len(resume_token_ids))
@@ -271,17 +275,13 @@ class EngineCore:
         """What the newest token completes, and whether it ends the sequence. A stop token has no text."""
         reason = request.finish_reason_after(sequence)
         if reason == "stop":
-            return output.flush(), reason
-        if output.stops is None:
-            said = output.push(sequence.token_ids[-1], may_stop=False)
-        else:
-            may_stop = sequence.num_output_tokens > request.params.min_tokens
-            said = output.push(sequence.token_ids[-1], may_stop=may_stop)
-            if output.stops.found is not None:
-                return said, "stop"
+            return output.flush(), _stopped(output)
+        may_stop = output.stops is not None and sequence.num_output_tokens > request.params.min_tokens
+        said = output.push(sequence.token_ids[-1], may_stop=may_stop)
+        if output.is_complete:
+            return said, _stopped(output)
         if reason is not None:
-            rest = output.flush()
-            said = Said(said.thoughts + rest.thoughts, said.text + rest.text)
+            said = said.then(output.flush())
         return said, reason
 
     def _replay(self, request: Request, sequence: Sequence, resume_token_ids: tuple[int, ...]) -> None:
@@ -378,10 +378,10 @@ def load_engine(config: EngineConfig, *, has_queue_bound: bool = True) -> Loaded
     loaded = load_divided(config) if config.tensor_parallel > 1 else load_runner(config)
     tokenizer = loaded.tokenizer
 
-    def make_detokenizer(skip_special_tokens: bool, prompt: tuple[int, ...]) -> Detokenizer:
+    def make_detokenizer(skip_special: bool, shown: tuple[str, ...], prompt: tuple[int, ...]) -> Detokenizer:
         if tokenizer is None:
             return NoText()
-        return IncrementalDetokenizer(tokenizer, skip_special_tokens, prompt)
+        return IncrementalDetokenizer(tokenizer, skip_special, prompt, shown_ids=tokenizer.ids_of(shown))
 
     core = EngineCore(loaded.runner, loaded.config, make_detokenizer, has_queue_bound=has_queue_bound)
     return LoadedEngine(core, tokenizer, loaded.info, loaded.is_alive)
@@ -392,6 +392,10 @@ def _prompt_logprobs(request: Request, read: PromptScores) -> tuple[TokenLogprob
     return (None, *(TokenLogprob(token_id, score.logprob, score.top) for token_id, score in scores))
 
 
+def _stopped(output: SequenceText) -> FinishReason:
+    return "tool_calls" if output.has_tool_calls else "stop"
+
+
 def _delta(
     request: Request,
     sequence: Sequence,
@@ -400,7 +404,7 @@ def _delta(
     token_ids: tuple[int, ...] = (),
     logprobs: tuple[TokenLogprob, ...] | None = None,
 ) -> RequestDelta:
-    thoughts, text = said
+    thoughts, text, tool_calls = said
     return RequestDelta(  # by position, which takes half the time
         request.request_id,
         sequence.index,
@@ -414,4 +418,5 @@ def _delta(
         request.queue_s,
         thoughts,
         output.num_thought_tokens,
+        tool_calls,
     )
