@@ -12,12 +12,13 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from engine.batch import SampledToken
-from engine.config import EngineConfig, SamplingParams
+from engine.config import EngineConfig, PoolingParams, SamplingParams
 from engine.errors import InvalidRequest
 from engine.memory.kv_cache import KVCache
 from engine.memory.ledger import Ledger, PoolCell, picture, take_ledger
 from engine.memory.spec import PoolPlan
 from engine.memory.swap import MirrorPool
+from engine.prompt_reading import PromptPooling, PromptScores, reading_of
 from engine.request import (
     FinishReason,
     Request,
@@ -36,11 +37,16 @@ from engine.scheduling.swapper import Swapper
 from engine.stats import EngineStats, Tally
 from engine.text.sequence_text import Detokenizer, DetokenizerFactory, NoText, SequenceText
 from engine.text.thoughts import Said, ThoughtSplitter
+from engine.text.tool_calls.parser import ToolCallParser
 
 if TYPE_CHECKING:
     from engine.model_info import ModelInfo
     from engine.runner.runner import Runner
     from engine.text.tokenizer import Tokenizer
+
+
+#: Sampling parameters of a request for a vector, which samples nothing.
+NO_OUTPUT = SamplingParams(max_tokens=0)
 
 
 class EngineCore:
@@ -124,8 +130,12 @@ class EngineCore:
         *,
         resume_token_ids: tuple[int, ...] = (),
         cache_salt: bytes = b"",
+        pooling: PoolingParams | None = None,
     ) -> None:
-        """Queue a request that holds a reservation of admission control. Arguments: as `add_request`."""
+        """Queue a request that holds a reservation of admission control. Arguments: as `add_request`.
+
+        pooling: the request is for a vector, and params are NO_OUTPUT.
+        """
         assert request_id not in self._requests
         seed = request_seed(params, self._engine_seed, request_id)
         request = Request(
@@ -144,6 +154,7 @@ class EngineCore:
                 for index in range(params.n)
             ],
             cache_salt=cache_salt,
+            reading=reading_of(prompt, params, pooling, is_resumed=bool(resume_token_ids)),
             stop_ids=frozenset(params.stop_token_ids)
             | (frozenset() if params.ignore_eos else self.limits.eos_token_ids),
             max_length=self.limits.max_model_len,
@@ -152,14 +163,27 @@ class EngineCore:
         self._requests[request_id] = request
         for sequence in request.sequences:
             self._texts[sequence.sequence_id] = SequenceText(
-                self._make_detokenizer(params.skip_special_tokens, prompt),
+                self._make_detokenizer(
+                    params.skip_special_tokens, params.tool_calls.marks if params.tool_calls is not None else (), prompt
+                ),
                 StopStrings(params.stop, is_shown=params.include_stop_str_in_output) if params.stop else None,
                 ThoughtSplitter(params.thoughts) if params.thoughts is not None else None,
+                ToolCallParser(params.tool_calls, sequence.index) if params.tool_calls is not None else None,
             )
         self._tally.num_prompt_tokens += len(prompt)
         self._scheduler.enqueue_request(request, len(prompt) + len(resume_token_ids))
         if resume_token_ids:
             self._replay(request, request.sequences[0], resume_token_ids)
+
+    def add_pooling_request(
+        self, request_id: str, prompt_token_ids: ReadOnly[int], params: PoolingParams, *, cache_salt: bytes = b""
+    ) -> None:
+        """A request for one vector of a prompt, which comes in its only delta. Arguments and errors: as
+        `add_request`."""
+        prompt = tuple(prompt_token_ids)
+        self.admission.check_request(prompt, NO_OUTPUT)
+        self.admission.reserve_place(len(prompt))
+        self.submit_reserved(request_id, prompt, NO_OUTPUT, cache_salt=cache_salt, pooling=params)
 
     def abort(self, request_id: str) -> None:
         """End a request at once, waiting or running; its last deltas come with the next step. What a step in flight
@@ -210,7 +234,10 @@ class EngineCore:
         output = self._runner.collect()
         new_tokens = self._scheduler.commit(self._in_flight.take_oldest(), output)
         self._tally.note_step(len(new_tokens))
-        return [self._emit(new.request, new.sequence, new.sampled) for new in new_tokens]
+        deltas = [self._emit(new.request, new.sequence, new.sampled) for new in new_tokens]
+        for request in self._scheduler.prompts_done:
+            deltas += self._end_prompt(request)
+        return deltas
 
     def _emit(self, request: Request, sequence: Sequence, sampled: SampledToken) -> RequestDelta:
         """Turn a sequence's newest token into a delta; end the sequence if the token does."""
@@ -222,7 +249,25 @@ class EngineCore:
             logprobs = (TokenLogprob(sampled.token_id, sampled.logprob, sampled.top_logprobs),)
         if reason is not None:
             self._finish(request, sequence, reason)
-        return _delta(request, sequence, output, said, (sampled.token_id,), logprobs)
+        delta = _delta(request, sequence, output, said, (sampled.token_id,), logprobs)
+        if sequence.index == 0 and isinstance(request.reading, PromptScores):
+            delta.prompt_logprobs = _prompt_logprobs(request, request.reading)
+            request.reading = None  # told; all rows have been read
+        return delta
+
+    def _end_prompt(self, request: Request) -> list[RequestDelta]:
+        """End a request that wants no output: its only deltas, one for each sample."""
+        deltas: list[RequestDelta] = []
+        for sequence in request.unfinished:
+            output = self._texts[sequence.sequence_id]
+            self._finish(request, sequence, "stop" if isinstance(request.reading, PromptPooling) else "length")
+            deltas.append(_delta(request, sequence, output, Said("", "")))
+        match request.reading:
+            case PromptScores():
+                deltas[0].prompt_logprobs = _prompt_logprobs(request, request.reading)
+            case PromptPooling():
+                deltas[0].embedding = request.reading.vector()
+        return deltas
 
     def _read_newest(
         self, request: Request, sequence: Sequence, output: SequenceText
@@ -230,17 +275,13 @@ class EngineCore:
         """What the newest token completes, and whether it ends the sequence. A stop token has no text."""
         reason = request.finish_reason_after(sequence)
         if reason == "stop":
-            return output.flush(), reason
-        if output.stops is None:
-            said = output.push(sequence.token_ids[-1], may_stop=False)
-        else:
-            may_stop = sequence.num_output_tokens > request.params.min_tokens
-            said = output.push(sequence.token_ids[-1], may_stop=may_stop)
-            if output.stops.found is not None:
-                return said, "stop"
+            return output.flush(), _stopped(output)
+        may_stop = output.stops is not None and sequence.num_output_tokens > request.params.min_tokens
+        said = output.push(sequence.token_ids[-1], may_stop=may_stop)
+        if output.is_complete:
+            return said, _stopped(output)
         if reason is not None:
-            rest = output.flush()
-            said = Said(said.thoughts + rest.thoughts, said.text + rest.text)
+            said = said.then(output.flush())
         return said, reason
 
     def _replay(self, request: Request, sequence: Sequence, resume_token_ids: tuple[int, ...]) -> None:
@@ -337,13 +378,22 @@ def load_engine(config: EngineConfig, *, has_queue_bound: bool = True) -> Loaded
     loaded = load_divided(config) if config.tensor_parallel > 1 else load_runner(config)
     tokenizer = loaded.tokenizer
 
-    def make_detokenizer(skip_special_tokens: bool, prompt: tuple[int, ...]) -> Detokenizer:
+    def make_detokenizer(skip_special: bool, shown: tuple[str, ...], prompt: tuple[int, ...]) -> Detokenizer:
         if tokenizer is None:
             return NoText()
-        return IncrementalDetokenizer(tokenizer, skip_special_tokens, prompt)
+        return IncrementalDetokenizer(tokenizer, skip_special, prompt, shown_ids=tokenizer.ids_of(shown))
 
     core = EngineCore(loaded.runner, loaded.config, make_detokenizer, has_queue_bound=has_queue_bound)
     return LoadedEngine(core, tokenizer, loaded.info, loaded.is_alive)
+
+
+def _prompt_logprobs(request: Request, read: PromptScores) -> tuple[TokenLogprob | None, ...]:
+    scores = zip(request.prompt_token_ids[1:], read.scores, strict=True)
+    return (None, *(TokenLogprob(token_id, score.logprob, score.top) for token_id, score in scores))
+
+
+def _stopped(output: SequenceText) -> FinishReason:
+    return "tool_calls" if output.has_tool_calls else "stop"
 
 
 def _delta(
@@ -354,7 +404,7 @@ def _delta(
     token_ids: tuple[int, ...] = (),
     logprobs: tuple[TokenLogprob, ...] | None = None,
 ) -> RequestDelta:
-    thoughts, text = said
+    thoughts, text, tool_calls = said
     return RequestDelta(  # by position, which takes half the time
         request.request_id,
         sequence.index,
@@ -368,4 +418,5 @@ def _delta(
         request.queue_s,
         thoughts,
         output.num_thought_tokens,
+        tool_calls,
     )
