@@ -14,6 +14,7 @@ from model_worker.config import WorkerSettings
 from model_worker.echo_engine import EchoEngine
 from model_worker.heartbeat import Heartbeat
 from model_worker.worker import Worker
+from wire.chat import SamplingOptions
 from wire.errors import ApiError, ErrorCode
 from wire.ids import WorkerId
 from wire.workers import GenerateRequest, HeartbeatReply, HeartbeatRequest, Load, RegisterReply, RegisterRequest

@@ -38,6 +38,7 @@ from engine.runner.device.page_tables import PageTables
 from engine.runner.device.post_sampling import Drawn, PostSampling, download_bytes
 from engine.runner.device.prompt_attention import PromptAttention
 from engine.runner.device.prompt_graphs import PromptGraphs
+from engine.runner.device.prompt_rows import PromptRows, RowsOnTheirWay
 from engine.runner.device.shared_prefixes import SharedPrefixes
 from engine.runner.device.slot_sampling import SlotSampling
 from engine.runner.device.step_inputs import DecodeInputs, DrawInputs, DrawParameters, MixedInputs, Shares
@@ -70,6 +71,7 @@ class _InFlight:
     download: Download
     clock: StepClock
     move_s: float
+    rows: RowsOnTheirWay | None  #: of prompts
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +83,7 @@ class _Unmasked:
     download: Download
     clock: StepClock
     move_s: float
+    rows: RowsOnTheirWay | None
 
 
 class DeviceRunner:
@@ -152,6 +155,8 @@ class DeviceRunner:
         self._post_sampling = PostSampling(
             kernels, max_running, model.vocab_size, limits.eos_token_ids, workspace, self._last_tokens
         )
+        self._prompt_rows = PromptRows(kernels, model.logits, model.vocab_size, workspace)
+        self._rows: RowsOnTheirWay | None = None  # of the step that is being launched
         self._program = DecodeProgram(
             model,
             kernels,
@@ -237,10 +242,12 @@ class DeviceRunner:
             self._kernels.copy_pages(self._pages[name], sources, destinations)
         finish = compute() if compute is not None else self._finish_without_tokens
         self._num_launched += 1
+        rows, self._rows = self._rows, None
+        step = _Unmasked(plan, finish, download, clock, move_s, rows)
         if plan.needs_masks:
-            self._unmasked = _Unmasked(plan, finish, download, clock, move_s)
+            self._unmasked = step
         else:
-            self._finish(_Unmasked(plan, finish, download, clock, move_s), None)
+            self._finish(step, None)
 
     @torch.inference_mode()
     def supply_masks(self, masks: TokenMasks) -> None:
@@ -254,7 +261,7 @@ class DeviceRunner:
         drawn = step.finish(masks)
         step.clock.stop()
         step.download.start(*drawn.tensors)  # last: when the download has arrived, the clock may be read
-        self._in_flight.append(_InFlight(step.plan, drawn, step.download, step.clock, step.move_s))
+        self._in_flight.append(_InFlight(step.plan, drawn, step.download, step.clock, step.move_s, step.rows))
 
     def _finish_without_tokens(self, masks: TokenMasks | None) -> Drawn:
         return Drawn((), None, (self._buffers.next_tokens[:0],))
@@ -269,7 +276,8 @@ class DeviceRunner:
         step = self._in_flight.popleft()
         tokens = step.drawn.read(*step.download.wait())
         samples = step.drawn.by_sequence(tokens, step.plan.sequences)
-        return StepOutput(step.plan.step, samples, step.clock.elapsed_s, step.move_s)
+        read = () if step.rows is None else step.rows.wait()
+        return StepOutput(step.plan.step, samples, step.clock.elapsed_s, step.move_s, read)
 
     def _send_copies(self, copies: Sequence[PageCopy]) -> list[tuple[str, torch.Tensor, torch.Tensor]]:
         by_type: dict[str, list[PageCopy]] = {}
@@ -301,7 +309,7 @@ class DeviceRunner:
 
     def _send_replay(self, sequences: tuple[ScheduledSequence, ...], shares: Shares) -> Callable[[], _Finish] | None:
         """As _send, for a decode step that replays a graph; None if there is no graph for it."""
-        if self._graphs is None or shares.num_samples.max() > 1:
+        if self._graphs is None or shares.num_samples.max() > 1 or PromptRows.are_wanted(sequences):
             return None
         shared = None if self._prefixes is None else self._prefixes.find(shares)
         found = self._graphs.find(len(sequences), is_shared=shared is not None)
@@ -341,13 +349,17 @@ class DeviceRunner:
             mixed = MixedInputs.send(self._upload, sequences, shares)
             forward = partial(self._forward_mixed, mixed, shares)
         draws = draws_of(sequences)
-        inputs = DrawInputs.send(self._upload, [draw.row for draw in draws], draws, self._max_running)
+        last_rows = (np.cumsum(shares.lengths) - 1).tolist()
+        inputs = DrawInputs.send(self._upload, [last_rows[draw.row] for draw in draws], draws, self._max_running)
         parameters = DrawParameters.send(self._upload, draws, shares)
         special = draws if self._slot_sampling.has_special(sequences) else []
         post_sampling = self._post_sampling.send(self._upload, special, range(len(draws)))
+        read_rows = self._prompt_rows.send(self._upload, sequences)
 
         def compute() -> _Finish:
             hidden = forward()
+            if read_rows is not None:
+                self._rows = read_rows(hidden)
             rows = self._buffers.first(len(draws))
             if not draws:
                 return partial(post_sampling, hidden, rows.next_tokens)
@@ -365,7 +377,7 @@ class DeviceRunner:
         return self._program.forward(bucket)
 
     def _forward_mixed(self, inputs: MixedInputs, shares: Shares) -> torch.Tensor:
-        """Final hidden states of the last token of each sequence, [B, hidden]."""
+        """Final hidden states of all tokens, [T, hidden]."""
         inputs.read_pending(self._last_tokens)
         backend = self._backend
         layout = DeviceLayout(
@@ -381,11 +393,9 @@ class DeviceRunner:
         attention = backend.begin(layout)
         graph = self.prompt_graphs and self.prompt_graphs.find(inputs.token_ids, inputs.positions)
         if graph:
-            hidden = graph(attention)
-        else:
-            states = None if self._states is None else self._states.of_mixed(inputs, shares)
-            hidden = self._model.forward(ForwardBatch(inputs.token_ids, inputs.positions, attention, states))
-        return hidden.index_select(0, inputs.last_tokens_of)
+            return graph(attention)
+        states = None if self._states is None else self._states.of_mixed(inputs, shares)
+        return self._model.forward(ForwardBatch(inputs.token_ids, inputs.positions, attention, states))
 
     # Before the first step, and after the last one
 
