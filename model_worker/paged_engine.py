@@ -169,6 +169,8 @@ class PagedEngine:
             default_max_tokens=self._default_max_tokens,
             thoughts=prompt.thoughts,
         )
+        if params.needs_masks:
+            await self._check_constraint(params, sampling)
         async with self._submitted(prompt.token_ids, params, request_id, resume_token_ids, cache_salt) as stream:
             yield Accepted()
             usage = SampleUsage(params.n)
@@ -177,6 +179,14 @@ class PagedEngine:
                     yield self._delta(delta, is_one=params.n == 1)
                 if delta.finish_reason is not None and (finished := usage.take(delta)) is not None:
                     yield finished
+
+    async def _check_constraint(self, params: SamplingParams, sampling: SamplingOptions) -> None:
+        """Compile the constraint in a thread. Raises ApiError, which names the field of the client's request."""
+        try:
+            await asyncio.to_thread(self._engine.check_constraint, params)
+        except EngineError as error:
+            param = "thinking_budget" if sampling.constraint is None else sampling.constraint.param
+            raise ApiError(ErrorCode.INVALID_REQUEST, str(error), param=param) from None
 
     def _delta(self, delta: RequestDelta, *, is_one: bool) -> Delta:
         """A delta in wire types. Called for every token."""
