@@ -299,7 +299,16 @@ def _engine(result: dict[str, Any], figures: Path) -> list[str]:
 
 
 def _hybrids(result: dict[str, Any]) -> list[str]:
-    heads = ("shape", "dtype", "load", "Agon ms", "transformers ms", "Agon is", "first tokens equal")
+    heads = (
+        "shape",
+        "dtype",
+        "load",
+        "Agon ms",
+        "transformers ms",
+        "Agon is",
+        "products alone ms",
+        "first tokens equal",
+    )
     cells = (
         (
             row["shape"],
@@ -308,6 +317,7 @@ def _hybrids(result: dict[str, Any]) -> list[str]:
             row["agon_ms"],
             row["transformers_ms"],
             _times(row["transformers_ms"], row["agon_ms"]),
+            row["limit_ms"],
             row.get("first_tokens_equal"),
         )
         for row in result["rows"]
@@ -325,7 +335,8 @@ def _hybrids(result: dict[str, Any]) -> list[str]:
     )
     return [
         "Medians of turns; the shapes are in `benchmarks/engine/hybrid_shapes.py`. Transformers runs its own PyTorch "
-        "code of the recurrences (its faster kernels need CUDA). In bfloat16 first tokens may differ.\n",
+        "code of the recurrences (its faster kernels need CUDA). In bfloat16 first tokens may differ. *Products*: the "
+        "matrix products alone, at the machine's rate or as fast as it reads their weights; no code is faster.\n",
         _table(heads, cells),
         "Their operators alone, beside limits that were measured in the same run as those below are. States are read "
         "and written once; recurrences compute in float32.\n",

@@ -3,8 +3,9 @@ limit that each of their operators reaches. Random weights.
 
 python -m benchmarks.engine.hybrids [--shapes NAME,...] [--threads N] [--rounds N] [--quick] [--json FILE]
 
-A row holds medians. Transformers decodes one batch of prompts of equal lengths with its cache; both sides include
-what surrounds the model: scheduler and sampling here, the loop of `generate` there.
+A row holds medians, and the time that its matrix products take at least on the machine. Transformers decodes one batch
+of prompts of equal lengths with its cache; both sides include what surrounds the model: scheduler and sampling here,
+the loop of `generate` there.
 """
 
 import argparse
@@ -21,7 +22,8 @@ from typing import Any, Protocol
 import torch
 
 from benchmarks.engine.hybrid_shapes import MAX_TOKENS, SHAPES
-from benchmarks.operators.limits import measure_limits, sample_seconds
+from benchmarks.engine.product_limits import Products, products_of
+from benchmarks.operators.limits import Limits, measure_limits, sample_seconds
 from benchmarks.operators.recurrent import hybrid_cases
 from benchmarks.operators.rows import row_of
 from benchmarks.peers.noise import NoiseMeter
@@ -157,11 +159,17 @@ def main(arguments: Sequence[str] | None = None) -> None:
             folder = SHAPES[name].make(Path(parent) / name, is_quick=chosen.quick)
             for dtype in DTYPES:
                 for row in measure(name, folder, dtype, chosen.threads, rounds, is_quick=chosen.quick):
-                    print(row, flush=True)
+                    print({key: value for key, value in row.items() if key != "products"}, flush=True)
                     rows.append(row)
         limits, operators = measure_operators(chosen.threads, is_quick=chosen.quick)
+    for row in rows:
+        products: Products = row.pop("products")
+        num_sampled = 1 if row["load"] == "prefill" else row["tokens"]
+        row["limit_ms"] = round(1000 * products.seconds(row["tokens"], num_sampled, row["dtype"], limits), 2)
     noise = asdict(meter.noise())
-    record.write(chosen.json, {**document, "rows": rows, "operators": operators, "limits": limits, "noise": noise})
+    record.write(
+        chosen.json, {**document, "rows": rows, "operators": operators, "limits": asdict(limits), "noise": noise}
+    )
 
 
 def measure(
@@ -192,7 +200,7 @@ def measure(
             num_compared += 1
             num_equal += len(set(firsts)) == 1
     agon.close()
-    common = {"shape": name, "dtype": dtype, "operators": agon.operators}
+    common = {"shape": name, "dtype": dtype, "operators": agon.operators, "products": products_of(folder)}
     yield {
         **common,
         "load": "prefill",
@@ -203,7 +211,7 @@ def measure(
     yield {**common, "load": "decode", "tokens": NUM_STREAMS, **_compared(decodes)}
 
 
-def measure_operators(num_threads: int, *, is_quick: bool) -> tuple[dict[str, float], list[dict[str, Any]]]:
+def measure_operators(num_threads: int, *, is_quick: bool) -> tuple[Limits, list[dict[str, Any]]]:
     """The machine's limits, and a row for each operator of these models."""
     seconds = 0.01 if is_quick else 0.3
     with torch.inference_mode():
@@ -212,7 +220,7 @@ def measure_operators(num_threads: int, *, is_quick: bool) -> tuple[dict[str, fl
             (case, sample_seconds(case.make(), seconds)) for case in hybrid_cases(num_threads, is_quick=is_quick)
         ]
         limits = limits.best_of(measure_limits(seconds, is_quick=is_quick))
-    return asdict(limits), [row_of(case, times, limits) for case, times in measured]
+    return limits, [row_of(case, times, limits) for case, times in measured]
 
 
 def _compared(seconds: dict[str, list[float]]) -> dict[str, float]:

@@ -205,15 +205,16 @@ def test_implementations_of_an_operator_stand_beside_each_other(tmp_path: Path) 
 
 def test_hybrid_models_stand_beside_transformers_and_their_operators_beside_the_limit(tmp_path: Path) -> None:
     model: dict[str, Any] = {"shape": "mamba", "dtype": "float32", "agon_ms": 2.0, "transformers_ms": 5.0}
+    model["limit_ms"] = 1.5
     prefill = {**model, "load": "prefill", "tokens": 2048, "first_tokens_equal": "3 of 3"}
     decode = {**model, "load": "decode", "tokens": 32}
     scan: dict[str, Any] = {"operator": "head scan", "shape": "32 rows", "dtype": "float32"}
     scan |= {"best_us": 4.0, "limit_us": 1.0, "share_of_limit": 0.25}
     put(tmp_path, "hybrids", "hybrids", [prefill, decode], operators=[scan])
     text = text_of(tmp_path)
-    assert columns(cells(text, "shape"), 2, 5, 6) == [
-        ("prompt of 2048 tokens", "2.50 x as fast", "3 of 3"),
-        ("decode step of 32 rows", "2.50 x as fast", ""),
+    assert columns(cells(text, "shape"), 2, 5, 6, 7) == [
+        ("prompt of 2048 tokens", "2.50 x as fast", "1.5", "3 of 3"),
+        ("decode step of 32 rows", "2.50 x as fast", "1.5", ""),
     ]
     assert columns(cells(text, "operator"), 0, 5) == [("head scan", "25.0 %")]
 

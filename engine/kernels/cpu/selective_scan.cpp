@@ -73,7 +73,7 @@ static void transpose_out(const Floats* from, int count, int64_t num_numbers, fl
     for (int64_t n = 0; n < num_numbers; n++) to[lane * num_numbers + n] = lanes[n * kLanes + lane];
 }
 
-// `count` channels of one token: the state [numbers] is advanced.
+// `count` channels of one token: the state [numbers] is advanced. `a`: binary logarithms of the decay of a step of 1.
 template <typename T>
 static AGON_INLINE void advance(const ScanArgs<T>& args, int64_t token, int64_t channel, int count, const Floats* a,
                                 Floats d, Floats* state) {
@@ -86,7 +86,7 @@ static AGON_INLINE void advance(const ScanArgs<T>& args, int64_t token, int64_t 
   const Floats input = step * x;
   Floats y = d * x;
   for (int64_t n = 0; n < args.num_numbers; n++) {
-    state[n] = exp(step * a[n]) * state[n] + input * to_float(b[n]);
+    state[n] = decaying_power_of_two(step * a[n]) * state[n] + input * to_float(b[n]);
     y += state[n] * to_float(c[n]);
   }
   y *= gate / (1.0f + exp(-gate));
@@ -103,6 +103,7 @@ static void selective_scan(const ScanArgs<T>& args, Team& team) {
     const int64_t channel = item * kLanes;
     const int count = int(std::min<int64_t>(kLanes, args.num_channels - channel));
     transpose_in(args.a + channel * num_numbers, count, num_numbers, a.data());
+    for (Floats& rate : a) rate *= 1.44269504f;  // e^x = 2^(x log2 e); rates are negative
     const Floats d = load_part(args.d + channel, count);
     for (int64_t sequence = 0; sequence < args.states.num_sequences; sequence++) {
       const Range tokens = args.states.tokens(sequence);

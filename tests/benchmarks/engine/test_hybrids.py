@@ -3,7 +3,11 @@
 import json
 from pathlib import Path
 
+import torch
+from safetensors.torch import save_file
+
 from benchmarks.engine import hybrids, prefix_turns
+from benchmarks.engine.product_limits import Products, products_of
 from benchmarks.operators.recurrent import hybrid_cases
 
 
@@ -16,10 +20,24 @@ def test_every_load_has_a_row_with_both_sides_and_every_operator_one_with_its_sh
     for row in result["rows"]:
         assert row["agon_ms"] > 0
         assert row["transformers_ms"] > 0
+        assert 0 < row["limit_ms"] < row["agon_ms"]
         if row["load"] == "prefill" and row["dtype"] == "float32":
             assert row["first_tokens_equal"] == "1 of 1"
     assert len(result["operators"]) == len(list(hybrid_cases(1, is_quick=True)))
     assert all(row["share_of_limit"] > 0 for row in result["operators"])
+
+
+def test_products_count_the_weights_that_tokens_pass(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps({"num_experts": 4, "num_experts_per_tok": 1}))
+    shapes = {
+        "model.embed_tokens.weight": (10, 8),
+        "model.layers.0.norm.weight": (8,),
+        "model.layers.0.conv1d.weight": (8, 1, 4),
+        "model.layers.0.mixer.weight": (8, 8),
+        **{f"model.layers.0.experts.{expert}.weight": (8, 4) for expert in range(4)},
+    }
+    save_file({name: torch.zeros(shape) for name, shape in shapes.items()}, tmp_path / "model.safetensors")
+    assert products_of(tmp_path) == Products(dense=64, experts=128, head=80, expert_share=0.25)
 
 
 def test_later_turns_find_what_earlier_ones_computed_and_nothing_without_caching(tmp_path: Path) -> None:
