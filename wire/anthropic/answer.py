@@ -1,0 +1,123 @@
+"""An answer in the shape of `/v1/messages`: the events of its stream, and the message that it is in the end. Pure."""
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from wire.answer_blocks import AnswerBlocks, Block, BlockBegan, BlockEnded, BlockEvent, BlockGrew
+from wire.answers import ToolCallDelta
+from wire.chat import FinishReason, Usage
+from wire.sse import SseEvent, encode
+
+_ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
+_DELTAS = {
+    "thoughts": ("thinking_delta", "thinking"),
+    "text": ("text_delta", "text"),
+    "call": ("input_json_delta", "partial_json"),
+}
+
+Event = dict[str, Any]
+
+
+def encode_event(event: Mapping[str, Any]) -> bytes:
+    """One event of a stream as a server-sent event, named after its type."""
+    return encode(SseEvent(_ENCODER.encode(event), event=event["type"]))
+
+
+class MessageAnswer:
+    """Turns the pieces of one answer into the events of a stream; `message` is the object as far as it has come.
+
+    The text of a stopped answer ends with its stop sequence (`include_stop_str_in_output`): it is taken out here, and
+    `stop_sequence` tells it. Mutable; used by one answer. The order is begin, push (any number of times), finish.
+    """
+
+    def __init__(self, *, answer_id: str, model: str, stop_sequences: Iterable[str] = ()) -> None:
+        self._blocks = AnswerBlocks()
+        self._stops = sorted(stop_sequences, key=len, reverse=True)
+        self._held = ""  #: a stop sequence at the end of the text so far
+        self.message: dict[str, Any] = {
+            "id": f"msg_{answer_id}",
+            "type": "message",
+            "role": "assistant",
+            "model": model,
+            "content": [],
+            "stop_reason": None,
+            "stop_sequence": None,
+            "usage": {"input_tokens": 0, "output_tokens": 0},
+        }
+
+    def begin(self) -> Iterator[Event]:
+        """The event that opens a stream. Token counts are not known yet; the last event but one has them."""
+        yield {"type": "message_start", "message": {**self.message, "content": []}}
+
+    def push(self, thoughts: str = "", text: str = "", calls: Iterable[ToolCallDelta] = ()) -> Iterator[Event]:
+        """The events of one piece of the answer."""
+        calls = tuple(calls)
+        said = self._held + text
+        self._held = "" if calls else next((stop for stop in self._stops if said.endswith(stop)), "")
+        for event in self._blocks.push(thoughts, said.removesuffix(self._held), calls):
+            yield from self._block_events(event)
+
+    def finish(self, reason: FinishReason | str, usage: Usage) -> Iterator[Event]:
+        """The last events: the open block ends, then why the answer ended and what it took."""
+        stop = self._held if reason == "stop" else ""
+        if self._held and not stop:
+            for event in self._blocks.push(text=self._held):
+                yield from self._block_events(event)
+        for event in self._blocks.end():
+            yield from self._block_events(event)
+        has_calls = any(block.kind == "call" for block in self._blocks.ended)
+        ended = {"stop_reason": _stop_reason(reason, stop, has_calls), "stop_sequence": stop or None}
+        self.message |= {**ended, "usage": _usage(usage)}
+        yield {"type": "message_delta", "delta": ended, "usage": _usage(usage)}
+        yield {"type": "message_stop"}
+
+    def _block_events(self, event: BlockEvent) -> Iterator[Event]:
+        block = event.block
+        match event:
+            case BlockBegan():
+                yield {"type": "content_block_start", "index": block.index, "content_block": _content(block)}
+            case BlockGrew(piece=piece):
+                kind, field = _DELTAS[block.kind]
+                yield {"type": "content_block_delta", "index": block.index, "delta": {"type": kind, field: piece}}
+            case BlockEnded():
+                self.message["content"].append(_content(block))
+                yield {"type": "content_block_stop", "index": block.index}
+
+
+def _content(block: Block) -> dict[str, Any]:
+    match block.kind:
+        case "thoughts":
+            return {"type": "thinking", "thinking": block.text, "signature": ""}
+        case "call":
+            return {"type": "tool_use", "id": block.call_id, "name": block.name, "input": _input(block.text)}
+        case "text":
+            return {"type": "text", "text": block.text}
+
+
+def _input(arguments: str) -> dict[str, Any]:
+    """The input of a call. A model that is free to write anything may write what is no object: that is kept as text."""
+    try:
+        found = json.loads(arguments or "{}")
+    except ValueError:
+        found = None
+    return found if isinstance(found, dict) else {"arguments": arguments}
+
+
+def _stop_reason(reason: FinishReason | str, stop_sequence: str, has_calls: bool) -> str:
+    if reason == "length":
+        return "max_tokens"
+    if stop_sequence:
+        return "stop_sequence"
+    return "tool_use" if has_calls else "end_turn"
+
+
+def _usage(usage: Usage) -> dict[str, Any]:
+    """Tokens read from the prefix cache are no part of input_tokens."""
+    cached = usage.prompt_tokens_details.cached_tokens
+    return {
+        "input_tokens": usage.prompt_tokens - cached,
+        "cache_creation_input_tokens": 0,
+        "cache_read_input_tokens": cached,
+        "output_tokens": usage.completion_tokens,
+    }
