@@ -3,11 +3,15 @@
 Replies of `/v1/responses` and `/v1/messages` are lists of such blocks, of which a stream has one open at a time.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
 from wire.answers import ToolCallDelta
+from wire.sse import SseEvent, encode
+
+_ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
 
 BlockKind = Literal["thoughts", "text", "call"]
 
@@ -46,6 +50,11 @@ class BlockEnded:
 
 
 BlockEvent = BlockBegan | BlockGrew | BlockEnded
+
+
+def encode_event(event: Mapping[str, Any]) -> bytes:
+    """One event of a stream as a server-sent event, named after its type."""
+    return encode(SseEvent(_ENCODER.encode(event), event=event["type"]))
 
 
 class AnswerBlocks:

@@ -1,15 +1,15 @@
 """An answer in the shape of `/v1/messages`: the events of its stream, and the message that it is in the end. Pure."""
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from wire.answer_blocks import AnswerBlocks, Block, BlockBegan, BlockEnded, BlockEvent, BlockGrew
 from wire.answers import ToolCallDelta
+from wire.anthropic.errors import error_body
 from wire.chat import FinishReason, Usage
-from wire.sse import SseEvent, encode
+from wire.errors import ApiError
 
-_ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
 _DELTAS = {
     "thoughts": ("thinking_delta", "thinking"),
     "text": ("text_delta", "text"),
@@ -19,23 +19,19 @@ _DELTAS = {
 Event = dict[str, Any]
 
 
-def encode_event(event: Mapping[str, Any]) -> bytes:
-    """One event of a stream as a server-sent event, named after its type."""
-    return encode(SseEvent(_ENCODER.encode(event), event=event["type"]))
-
-
 class MessageAnswer:
-    """Turns the pieces of one answer into the events of a stream; `message` is the object as far as it has come.
+    """Turns the pieces of one answer into the events of a stream; `whole` is the object as far as it has come.
 
     The text of a stopped answer ends with its stop sequence (`include_stop_str_in_output`): it is taken out here, and
-    `stop_sequence` tells it. Mutable; used by one answer. The order is begin, push (any number of times), finish.
+    `stop_sequence` tells it. Mutable; used by one answer. The order is begin, push (any number of times), then finish
+    or fail.
     """
 
     def __init__(self, *, answer_id: str, model: str, stop_sequences: Iterable[str] = ()) -> None:
         self._blocks = AnswerBlocks()
         self._stops = sorted(stop_sequences, key=len, reverse=True)
         self._held = ""  #: a stop sequence at the end of the text so far
-        self.message: dict[str, Any] = {
+        self.whole: dict[str, Any] = {
             "id": f"msg_{answer_id}",
             "type": "message",
             "role": "assistant",
@@ -48,7 +44,7 @@ class MessageAnswer:
 
     def begin(self) -> Iterator[Event]:
         """The event that opens a stream. Token counts are not known yet; the last event but one has them."""
-        yield {"type": "message_start", "message": {**self.message, "content": []}}
+        yield {"type": "message_start", "message": {**self.whole, "content": []}}
 
     def push(self, thoughts: str = "", text: str = "", calls: Iterable[ToolCallDelta] = ()) -> Iterator[Event]:
         """The events of one piece of the answer."""
@@ -58,7 +54,7 @@ class MessageAnswer:
         for event in self._blocks.push(thoughts, said.removesuffix(self._held), calls):
             yield from self._block_events(event)
 
-    def finish(self, reason: FinishReason | str, usage: Usage) -> Iterator[Event]:
+    def finish(self, reason: FinishReason, usage: Usage) -> Iterator[Event]:
         """The last events: the open block ends, then why the answer ended and what it took."""
         stop = self._held if reason == "stop" else ""
         if self._held and not stop:
@@ -68,9 +64,13 @@ class MessageAnswer:
             yield from self._block_events(event)
         has_calls = any(block.kind == "call" for block in self._blocks.ended)
         ended = {"stop_reason": _stop_reason(reason, stop, has_calls), "stop_sequence": stop or None}
-        self.message |= {**ended, "usage": _usage(usage)}
+        self.whole |= {**ended, "usage": _usage(usage)}
         yield {"type": "message_delta", "delta": ended, "usage": _usage(usage)}
         yield {"type": "message_stop"}
+
+    def fail(self, error: ApiError) -> Iterator[Event]:
+        """The last event of an answer that broke off."""
+        yield error_body(error).model_dump(mode="json")
 
     def _block_events(self, event: BlockEvent) -> Iterator[Event]:
         block = event.block
@@ -81,7 +81,7 @@ class MessageAnswer:
                 kind, field = _DELTAS[block.kind]
                 yield {"type": "content_block_delta", "index": block.index, "delta": {"type": kind, field: piece}}
             case BlockEnded():
-                self.message["content"].append(_content(block))
+                self.whole["content"].append(_content(block))
                 yield {"type": "content_block_stop", "index": block.index}
 
 
@@ -104,7 +104,7 @@ def _input(arguments: str) -> dict[str, Any]:
     return found if isinstance(found, dict) else {"arguments": arguments}
 
 
-def _stop_reason(reason: FinishReason | str, stop_sequence: str, has_calls: bool) -> str:
+def _stop_reason(reason: FinishReason, stop_sequence: str, has_calls: bool) -> str:
     if reason == "length":
         return "max_tokens"
     if stop_sequence:

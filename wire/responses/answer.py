@@ -1,28 +1,21 @@
 """An answer in the shape of `/v1/responses`: the events of its stream, and the object that it is in the end. Pure."""
 
-import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from wire.answer_blocks import AnswerBlocks, Block, BlockBegan, BlockEnded, BlockEvent, BlockGrew
 from wire.answers import ToolCallDelta
 from wire.chat import FinishReason, Usage
+from wire.errors import ApiError
 from wire.responses.requests import ResponsesRequest
-from wire.sse import SseEvent, encode
 
-_ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
 _PREFIXES = {"thoughts": "rs", "text": "msg", "call": "fc"}
 
 Event = dict[str, Any]
 
 
-def encode_event(event: Mapping[str, Any]) -> bytes:
-    """One event of a stream as a server-sent event, named after its type."""
-    return encode(SseEvent(_ENCODER.encode(event), event=event["type"]))
-
-
 class ResponseAnswer:
-    """Turns the pieces of one answer into the events of a stream; `response` is the object as far as it has come.
+    """Turns the pieces of one answer into the events of a stream; `whole` is the object as far as it has come.
 
     Mutable; used by one answer. The order is begin, push (any number of times), then finish or fail.
     """
@@ -34,7 +27,7 @@ class ResponseAnswer:
         self._logprobs: list[Any] = []
         self._with_logprobs = request.wants_logprobs
         self._num_events = 0
-        self.response: dict[str, Any] = {
+        self.whole: dict[str, Any] = {
             "id": f"resp_{answer_id}",
             "object": "response",
             "created_at": created,
@@ -63,7 +56,7 @@ class ResponseAnswer:
         for event in self._blocks.push(thoughts, text, calls):
             yield from self._block_events(event, logprobs)
 
-    def finish(self, reason: FinishReason | str, usage: Usage) -> Iterator[Event]:
+    def finish(self, reason: FinishReason, usage: Usage) -> Iterator[Event]:
         """The last events: the open item ends, then the whole response."""
         if not (self._blocks.ended or self._items):
             yield from self._block_events(BlockBegan(Block(0, "text")))
@@ -71,15 +64,15 @@ class ResponseAnswer:
         is_cut = reason == "length"
         for event in self._blocks.end():
             yield from self._end(event.block, "incomplete" if is_cut else "completed")
-        self.response["status"] = "incomplete" if is_cut else "completed"
+        self.whole["status"] = "incomplete" if is_cut else "completed"
         if is_cut:
-            self.response["incomplete_details"] = {"reason": "max_output_tokens"}
-        self.response["usage"] = _usage(usage)
+            self.whole["incomplete_details"] = {"reason": "max_output_tokens"}
+        self.whole["usage"] = _usage(usage)
         yield self._event("response.incomplete" if is_cut else "response.completed", response=self._snapshot())
 
-    def fail(self, message: str) -> Iterator[Event]:
+    def fail(self, error: ApiError) -> Iterator[Event]:
         """The last event of an answer that broke off."""
-        self.response |= {"status": "failed", "error": {"code": "server_error", "message": message}}
+        self.whole |= {"status": "failed", "error": {"code": "server_error", "message": error.message}}
         yield self._event("response.failed", response=self._snapshot())
 
     def _block_events(self, event: BlockEvent, logprobs: Sequence[Any] = ()) -> Iterator[Event]:
@@ -126,7 +119,7 @@ class ResponseAnswer:
         if block.kind != "call":
             yield self._event("response.content_part.done", **place, content_index=0, part=self._part(block))
         self._items[block.index] = self._item(block, status)
-        self.response["output"] = list(self._items)
+        self.whole["output"] = list(self._items)
         yield self._event("response.output_item.done", output_index=block.index, item=self._items[block.index])
 
     def _item_id(self, block: Block) -> str:
@@ -149,7 +142,7 @@ class ResponseAnswer:
         return {**part, "logprobs": list(self._logprobs)} if self._with_logprobs else part
 
     def _snapshot(self) -> dict[str, Any]:
-        return dict(self.response)
+        return dict(self.whole)
 
     def _event(self, kind: str, **fields: Any) -> Event:
         self._num_events += 1

@@ -1,5 +1,6 @@
 """Answers of /v1/messages: order of the events, and every object against the models of the anthropic package."""
 
+import json
 from typing import Any
 
 import pytest
@@ -9,7 +10,8 @@ from pydantic import TypeAdapter
 from wire.answers import ToolCallDelta
 from wire.anthropic.answer import MessageAnswer
 from wire.anthropic.errors import error_body
-from wire.chat import Usage
+from wire.anthropic.replies import EVENTS as EVENT_SHAPES
+from wire.chat import FinishReason, Usage
 from wire.errors import ApiError, ErrorCode
 
 USAGE = Usage.counted(7, 5, num_cached=4)
@@ -23,6 +25,7 @@ def answer_with(*stops: str) -> MessageAnswer:
 def checked(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Events that the client library takes in strict mode."""
     for event in events:
+        EVENT_SHAPES[event["type"]].model_validate_json(json.dumps(event))
         assert EVENTS.validate_python(event, strict=True).type == event["type"]
     return events
 
@@ -58,27 +61,27 @@ def test_events_come_in_the_order_that_clients_expect() -> None:
         ("message_delta", None),
         ("message_stop", None),
     ]
-    message = Message.model_validate(answer.message, strict=True)
+    message = Message.model_validate(answer.whole, strict=True)
     assert message.stop_reason == "tool_use"
     assert [block.type for block in message.content] == ["thinking", "text", "tool_use", "tool_use"]
     assert [block.input for block in message.content if block.type == "tool_use"] == [{"a": 1}, {}]
     assert (message.usage.input_tokens, message.usage.cache_read_input_tokens, message.usage.output_tokens) == (3, 4, 5)
-    assert events[-2]["usage"] == answer.message["usage"]
+    assert events[-2]["usage"] == answer.whole["usage"]
 
 
 def test_a_stop_sequence_is_named_and_is_no_part_of_the_text() -> None:
     answer = answer_with("D", "END")
     checked([*answer.begin(), *answer.push(text="one "), *answer.push(text="two END"), *answer.finish("stop", USAGE)])
-    assert answer.message["content"] == [{"type": "text", "text": "one two "}]
-    assert (answer.message["stop_reason"], answer.message["stop_sequence"]) == ("stop_sequence", "END")
+    assert answer.whole["content"] == [{"type": "text", "text": "one two "}]
+    assert (answer.whole["stop_reason"], answer.whole["stop_sequence"]) == ("stop_sequence", "END")
 
 
 @pytest.mark.parametrize(("reason", "said"), [("length", "max_tokens"), ("stop", "end_turn")])
-def test_other_ends_name_no_sequence(reason: str, said: str) -> None:
+def test_other_ends_name_no_sequence(reason: FinishReason, said: str) -> None:
     answer = answer_with("END")
     list(answer.push(text="one"))
     list(answer.finish(reason, USAGE))
-    assert (answer.message["stop_reason"], answer.message["stop_sequence"]) == (said, None)
+    assert (answer.whole["stop_reason"], answer.whole["stop_sequence"]) == (said, None)
 
 
 def test_a_sequence_at_the_limit_stays_in_the_text() -> None:
@@ -86,14 +89,14 @@ def test_a_sequence_at_the_limit_stays_in_the_text() -> None:
     list(answer.push(text="an END"))
     list(answer.push(text=" of it END"))
     list(answer.finish("length", USAGE))
-    assert answer.message["content"] == [{"type": "text", "text": "an END of it END"}]
+    assert answer.whole["content"] == [{"type": "text", "text": "an END of it END"}]
 
 
 def test_arguments_that_are_no_object_are_kept_as_text() -> None:
     answer = answer_with()
     list(answer.push(calls=[ToolCallDelta(0, "t1", "add", "[1,")]))
     list(answer.finish("stop", USAGE))
-    assert answer.message["content"][0]["input"] == {"arguments": "[1,"}
+    assert answer.whole["content"][0]["input"] == {"arguments": "[1,"}
 
 
 @pytest.mark.parametrize(
@@ -110,3 +113,9 @@ def test_arguments_that_are_no_object_are_kept_as_text() -> None:
 def test_errors_have_the_types_that_clients_know(code: ErrorCode, kind: str) -> None:
     body = error_body(ApiError(code, "No.")).model_dump()
     assert body == {"type": "error", "error": {"type": kind, "message": "No."}}
+
+
+def test_a_broken_answer_ends_with_an_error() -> None:
+    answer = answer_with()
+    events = [*answer.begin(), *answer.push(text="x"), *answer.fail(ApiError(ErrorCode.WORKER_FAILED, "No."))]
+    assert events[-1] == {"type": "error", "error": {"type": "api_error", "message": "No."}}

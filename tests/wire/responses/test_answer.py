@@ -1,17 +1,22 @@
 """Answers of /v1/responses: order of the events, and every object against the models of the openai package."""
 
+import json
 from typing import Any
 
 import pytest
 from openai.types.responses import Response, ResponseStreamEvent
 from pydantic import TypeAdapter
 
+from wire.answer_blocks import encode_event
 from wire.answers import ToolCallDelta
 from wire.chat import Usage
-from wire.responses.answer import ResponseAnswer, encode_event
+from wire.errors import ApiError, ErrorCode
+from wire.responses.answer import ResponseAnswer
+from wire.responses.replies import EVENTS as EVENT_SHAPES
 from wire.responses.requests import ResponsesRequest
 from wire.sse import SseDecoder
 
+FAILURE = ApiError(ErrorCode.WORKER_FAILED, "The worker failed.")
 USAGE = Usage.counted(7, 5, num_cached=4, num_thoughts=2)
 EVENTS: TypeAdapter[Any] = TypeAdapter(ResponseStreamEvent)
 TOOL = {"type": "function", "name": "add", "parameters": {"type": "object"}}
@@ -26,6 +31,7 @@ def checked(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Events that the client library takes in strict mode, numbered without a gap."""
     for number, event in enumerate(events):
         assert event["sequence_number"] == number
+        EVENT_SHAPES[event["type"]].model_validate_json(json.dumps(event))
         parsed = EVENTS.validate_python(event, strict=True)
         assert parsed.type == event["type"]
     return events
@@ -73,7 +79,7 @@ def test_the_last_event_has_the_whole_answer() -> None:
     answer = answer_to(tools=[TOOL], metadata={"a": "b"}, instructions="Be brief.", tool_choice="required")
     events = thoughts_text_and_calls(answer)
     response = Response.model_validate(events[-1]["response"], strict=True)
-    assert events[-1]["response"] == answer.response
+    assert events[-1]["response"] == answer.whole
     assert [item.type for item in response.output] == ["reasoning", "message", "function_call", "function_call"]
     assert (response.output_text, response.status) == ("yes", "completed")
     calls = [(item.call_id, item.name, item.arguments) for item in response.output if item.type == "function_call"]
@@ -106,20 +112,20 @@ def test_an_answer_at_its_limit_is_incomplete_and_so_is_its_last_item() -> None:
         [*answer.begin(), *answer.push(thoughts="h"), *answer.push(text="x"), *answer.finish("length", USAGE)]
     )
     assert events[-1]["type"] == "response.incomplete"
-    assert answer.response["incomplete_details"] == {"reason": "max_output_tokens"}
-    assert [item["status"] for item in answer.response["output"]] == ["completed", "incomplete"]
+    assert answer.whole["incomplete_details"] == {"reason": "max_output_tokens"}
+    assert [item["status"] for item in answer.whole["output"]] == ["completed", "incomplete"]
 
 
 def test_an_empty_answer_is_an_empty_message() -> None:
     answer = answer_to()
     checked([*answer.begin(), *answer.finish("stop", USAGE)])
-    assert Response.model_validate(answer.response, strict=True).output_text == ""
-    assert len(answer.response["output"]) == 1
+    assert Response.model_validate(answer.whole, strict=True).output_text == ""
+    assert len(answer.whole["output"]) == 1
 
 
 def test_a_broken_answer_ends_as_failed() -> None:
     answer = answer_to()
-    events = checked([*answer.begin(), *answer.push(text="x"), *answer.fail("The worker failed.")])
+    events = checked([*answer.begin(), *answer.push(text="x"), *answer.fail(FAILURE)])
     assert events[-1]["type"] == "response.failed"
     assert events[-1]["response"]["error"] == {"code": "server_error", "message": "The worker failed."}
 
@@ -129,7 +135,7 @@ def test_logprobs_are_listed_where_they_are_asked_for() -> None:
     answer = answer_to(top_logprobs=1)
     events = checked([*answer.begin(), *answer.push(text="yes", logprobs=listed), *answer.finish("stop", USAGE)])
     assert [event["logprobs"] for event in events if "logprobs" in event] == [listed, listed]
-    assert answer.response["output"][0]["content"][0]["logprobs"] == listed
+    assert answer.whole["output"][0]["content"][0]["logprobs"] == listed
 
 
 def test_events_are_named_after_their_types() -> None:
