@@ -40,6 +40,7 @@ class SequenceText:
     splitter: ThoughtSplitter | None = None
     calls: ToolCallParser | None = None
     num_thought_tokens: int = 0  #: tags included
+    answered: str = ""  #: what the last token has completed of the answer, calls included
 
     @property
     def is_complete(self) -> bool:
@@ -79,6 +80,7 @@ class SequenceText:
         thoughts = ""
         if self.splitter is not None:
             thoughts, text, _ = self.splitter.push(text)
+        self.answered = text
         said = [Said(thoughts, ""), *self._read_calls(text)]
         if is_token and (was_thinking or self._is_thinking or any(piece.thoughts for piece in said)):
             self.num_thought_tokens += 1
