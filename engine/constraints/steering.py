@@ -81,7 +81,9 @@ class Steering:
             if not state.is_broken:
                 state.finish_mask(row)
         words = vocabulary.of_step(rows)
-        return TokenMasks(np.array(draws, np.int64), words if len(draws) == len(words) else words.repeat(counts, axis=0))
+        return TokenMasks(
+            np.array(draws, np.int64), words if len(draws) == len(words) else words.repeat(counts, axis=0)
+        )
 
     def shut_down(self) -> None:
         """End the threads."""
