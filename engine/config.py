@@ -15,6 +15,19 @@ DType = Literal["auto", "bfloat16", "float32"]
 Device = Literal["auto", "cpu", "cuda"]
 KVDType = Literal["auto", "int8", "fp8"]  #: data types of keys and values in pages
 LoadFormat = Literal["auto", "dummy"]
+#: Forms in which models write tool calls (engine/text/tool_calls).
+ToolFormat = Literal[
+    "deepseek_v3",
+    "deepseek_v31",
+    "granite",
+    "harmony",
+    "hermes",
+    "llama3_json",
+    "mistral",
+    "mistral_list",
+    "pythonic",
+    "qwen3_xml",
+]
 PromptAttentionName = Literal["auto", "triton", "flash-attention", "flashinfer"]
 
 #: Smallest CUDA compute capability that computes fp8 (e4m3): Ada and Hopper.
@@ -171,6 +184,19 @@ class EngineConfig:
         return StepLimits(self.max_running or 64, self.max_batched_tokens or 1024)
 
 
+ConstraintKind = Literal["json_schema", "json_object", "regex", "choice", "grammar"]
+
+
+@dataclass(frozen=True, slots=True)
+class Constraint:
+    """What the text of an output must match as a whole (docs/structured-output.md)."""
+
+    kind: ConstraintKind
+    #: A JSON schema; for json_object nothing; a regular expression; a JSON list of strings; or a grammar, in the Lark
+    #: dialect of llguidance or as GBNF.
+    value: str = ""
+
+
 @dataclass(frozen=True)
 class SamplingParams:
     """How to continue one prompt. temperature 0 is greedy.
@@ -198,6 +224,9 @@ class SamplingParams:
     logprobs: int | None = None  #: None: off; k: the sampled token's log probability and those of the k likeliest
     skip_special_tokens: bool = True
     thoughts: "ThoughtTags | None" = None  #: None: what a model thinks is a part of its text
+    tool_calls: "ToolCallSyntax | None" = None  #: None: a tool call is a part of the text
+    constraint: Constraint | None = None  #: what the output must match; thoughts come before it and are free
+    thinking_budget: int | None = None  #: most tokens between the tags of `thoughts`, then the end tag is forced
 
     def __post_init__(self) -> None:
         checks: Mapping[str, bool] = {
@@ -215,6 +244,9 @@ class SamplingParams:
             "min_tokens must be between 0 and max_tokens": 0 <= self.min_tokens <= self.max_tokens,
             "stop must hold at most 16 non-empty strings": len(self.stop) <= 16 and all(self.stop),
             "logprobs must be between 0 and 20": self.logprobs is None or 0 <= self.logprobs <= 20,
+            "thinking_budget must be at least 0": self.thinking_budget is None or self.thinking_budget >= 0,
+            "thinking_budget needs the tags between which the model thinks": self.thinking_budget is None
+            or self.thoughts is not None,
             "seed must fit into 64 bits": self.seed is None or -(2**63) <= self.seed < 2**64,
         }
         for message, holds in checks.items():
@@ -231,6 +263,11 @@ class SamplingParams:
         """Whether the next token depends on the ids of all earlier tokens, not on the logits alone."""
         return self.repetition_penalty != 1.0 or self.presence_penalty != 0.0 or self.frequency_penalty != 0.0
 
+    @property
+    def needs_masks(self) -> bool:
+        """Whether the tokens that may be sampled next depend on those before."""
+        return self.constraint is not None or self.thinking_budget is not None
+
 
 @dataclass(frozen=True)
 class ThoughtTags:
@@ -239,6 +276,27 @@ class ThoughtTags:
     begin: str
     end: str
     is_open: bool = False  #: the prompt ends with `begin`
+
+
+@dataclass(frozen=True)
+class ToolFunction:
+    """A function that the model may call."""
+
+    name: str
+    parameters: str  #: its JSON schema, as JSON
+
+
+@dataclass(frozen=True)
+class ToolCallSyntax:
+    """How an output is read that may hold tool calls."""
+
+    format: ToolFormat
+    functions: tuple[ToolFunction, ...] = ()
+    id_seed: str = ""  #: ids of calls follow from it, the sample's index and the call's
+    is_single: bool = False  #: the output ends after its first call
+    #: special tokens of the format: the parser gets their texts although others are skipped, and never gives them out
+    marks: tuple[str, ...] = ()
+    begun: str = ""  #: the part of the output's form that the prompt holds already
 
 
 @dataclass(frozen=True)

@@ -9,10 +9,10 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Literal
 
-from engine.config import ModelLimits, SamplingParams
+from engine.config import Constraint, ModelLimits, SamplingParams
 from engine.errors import InvalidRequest
 
-FinishReason = Literal["stop", "length", "abort"]
+FinishReason = Literal["stop", "length", "abort", "tool_calls"]
 
 _GOLDEN_64 = 0x9E3779B97F4A7C15  # 2^64 / golden ratio: the increment of splitmix64
 _MASK_64 = (1 << 64) - 1
@@ -29,14 +29,26 @@ class TokenLogprob:
     top: tuple[tuple[int, float], ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class ToolCallDelta:
+    """A piece of a tool call. The first one of a call has its id and its name, all of them parts of its arguments,
+    which joined are the JSON text that the model wrote."""
+
+    index: int  #: which of the sample's calls
+    id: str | None
+    name: str | None
+    arguments: str
+
+
 @dataclass(slots=True)  # every step makes one for each sequence: frozen, that would take five times as long
 class RequestDelta:
     """What one sample of a request has gained since its previous delta.
 
     The texts of all deltas of an index joined are its whole text, and so are thoughts and token ids. Text may lag
     behind the token ids (half a character, or text that may yet become a tag or a stop string, is held back) and never
-    contains a stop string or the token that ended the sample. Thoughts come before all text, also in one delta. The
-    last delta of an index, and only that one, has a finish_reason.
+    contains a stop string or the token that ended the sample. Thoughts come before all text, also in one delta, except
+    of models that think between parts of an answer (harmony). The last delta of an index, and only that one, has a
+    finish_reason: "tool_calls" where a sample with tool calls would have "stop".
     """
 
     request_id: str
@@ -51,6 +63,7 @@ class RequestDelta:
     queue_s: float | None = None  #: time from submission to the first step; None while it still waits
     thoughts: str = ""  #: what the model thinks, where SamplingParams.thoughts tells it from the text
     num_thought_tokens: int = 0  #: those of num_output_tokens that were thoughts
+    tool_calls: tuple[ToolCallDelta, ...] = ()  #: where SamplingParams.tool_calls tells them from the text
 
 
 def merge_deltas(deltas: ReadOnly[RequestDelta]) -> RequestDelta:
@@ -65,6 +78,7 @@ def merge_deltas(deltas: ReadOnly[RequestDelta]) -> RequestDelta:
         last,
         text="".join(delta.text for delta in deltas),
         thoughts="".join(delta.thoughts for delta in deltas),
+        tool_calls=tuple(call for delta in deltas for call in delta.tool_calls),
         token_ids=tuple(token_id for delta in deltas for token_id in delta.token_ids),
         logprobs=tuple(logprobs) if any(delta.logprobs is not None for delta in deltas) else None,
     )
@@ -159,6 +173,7 @@ class Request:
     num_preemptions: int = 0
     stop_ids: frozenset[int] = field(default_factory=frozenset)
     max_length: int = 0  #: most tokens of a sequence, prompt included; 0: what max_tokens allows
+    step_params: SamplingParams = field(init=False)  #: `params` without the text of a constraint, for plans
     needs_history: bool = field(init=False)  #: SamplingParams.needs_history, kept because every step reads it
     submitted_s: float = 0.0  #: by the core's clock
     queue_s: float | None = None  #: how long it waited for its first step
@@ -167,6 +182,9 @@ class Request:
         longest = self.num_prompt_tokens + self.params.max_tokens
         self.max_length = min(longest, self.max_length or longest)
         self.needs_history = self.params.needs_history
+        self.step_params = self.params
+        if self.params.constraint is not None:
+            self.step_params = replace(self.params, constraint=Constraint(self.params.constraint.kind))
 
     @property
     def unfinished(self) -> list[Sequence]:

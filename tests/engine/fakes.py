@@ -258,7 +258,7 @@ def make_core(
     core = EngineCore(
         LateRunner(runner, config.step_limits.max_running) if steps == "late" else runner,
         config,
-        lambda skip, prompt: LetterDetokenizer(),
+        lambda skip, shown, prompt: LetterDetokenizer(),
         has_queue_bound=has_queue_bound,
         clock=clock,
     )
