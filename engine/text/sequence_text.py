@@ -43,6 +43,11 @@ class SequenceText:
     answered: str = ""  #: what the last token has completed of the answer, calls included
 
     @property
+    def is_thinking(self) -> bool:
+        """Whether the output so far ends in thoughts."""
+        return self.splitter is not None and self.splitter.is_thinking
+
+    @property
     def is_complete(self) -> bool:
         """Whether the output has ended by itself: a stop string, or the only call that was asked for."""
         return (self.stops is not None and self.stops.found is not None) or (
