@@ -9,7 +9,7 @@ from fastapi.responses import JSONResponse, Response
 
 from service_kit.event_stream import EventStream, until_disconnect
 from wire.answer_blocks import encode_event
-from wire.answers import Delta, Finished, ToolCallDelta
+from wire.answers import Delta, Finished
 from wire.chat import FinishReason, Usage
 from wire.errors import ApiError
 
@@ -28,7 +28,7 @@ class ShapedAnswer(Protocol):
         """The events that open a stream."""
         ...
 
-    def push(self, thoughts: str = "", text: str = "", calls: Sequence[ToolCallDelta] = ()) -> Iterator[Event]:
+    def push(self, delta: Delta) -> Iterator[Event]:
         """The events of one piece."""
         ...
 
@@ -80,7 +80,7 @@ async def _stream(events: AsyncGenerator[Delta | Finished, None], answer: Shaped
 def _take(answer: ShapedAnswer, event: Delta | Finished) -> list[Event]:
     if isinstance(event, Finished):
         return list(answer.finish(event.finish_reason, event.usage))
-    return list(answer.push(event.thoughts, event.text, event.tool_calls))
+    return list(answer.push(event))
 
 
 def _encoded(events: Sequence[Event]) -> bytes:

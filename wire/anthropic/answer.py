@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from wire.answer_blocks import AnswerBlocks, Block, BlockBegan, BlockEnded, BlockEvent, BlockGrew
-from wire.answers import ToolCallDelta
+from wire.answers import Delta
 from wire.anthropic.errors import error_body
 from wire.chat import FinishReason, Usage
 from wire.errors import ApiError
@@ -46,12 +46,11 @@ class MessageAnswer:
         """The event that opens a stream. Token counts are not known yet; the last event but one has them."""
         yield {"type": "message_start", "message": {**self.whole, "content": []}}
 
-    def push(self, thoughts: str = "", text: str = "", calls: Iterable[ToolCallDelta] = ()) -> Iterator[Event]:
+    def push(self, delta: Delta) -> Iterator[Event]:
         """The events of one piece of the answer."""
-        calls = tuple(calls)
-        said = self._held + text
-        self._held = "" if calls else next((stop for stop in self._stops if said.endswith(stop)), "")
-        for event in self._blocks.push(thoughts, said.removesuffix(self._held), calls):
+        said = self._held + delta.text
+        self._held = "" if delta.tool_calls else next((stop for stop in self._stops if said.endswith(stop)), "")
+        for event in self._blocks.push(delta.thoughts, said.removesuffix(self._held), delta.tool_calls):
             yield from self._block_events(event)
 
     def finish(self, reason: FinishReason, usage: Usage) -> Iterator[Event]:

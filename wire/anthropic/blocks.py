@@ -1,14 +1,18 @@
 """The content blocks of a request's messages."""
 
-from typing import Annotated, Any, Literal
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Discriminator, Field, Tag
 
-from wire.lenient import STRING_OR_LIST, LenientFields
+from wire.anthropic.fields import BLOCK
+from wire.openai.fields import Known
+from wire.openai.tolerance import Tolerant
+from wire.string_or_list import STRING_OR_LIST
 
 
-class _Block(LenientFields):
-    cache_control: Any = Field(default=None, description="accepted and not used: prefixes are cached anyway")
+class _Block(Tolerant):
+    known: ClassVar[Mapping[str, Known]] = BLOCK
 
 
 class TextBlock(_Block):
@@ -16,7 +20,6 @@ class TextBlock(_Block):
 
     type: Literal["text"]
     text: str
-    citations: Any = Field(default=None, description="of an earlier answer; not used")
 
 
 TextBlocks = Annotated[tuple[TextBlock, ...], Field(fail_fast=True)]
@@ -28,7 +31,6 @@ class ThinkingBlock(_Block):
 
     type: Literal["thinking"]
     thinking: str
-    signature: str = Field(default="", description="not used")
 
 
 class RedactedThinkingBlock(_Block):
@@ -45,8 +47,6 @@ class ToolUseBlock(_Block):
     id: str = Field(min_length=1)
     name: str = Field(min_length=1)
     input: dict[str, Any]
-    caller: Any = Field(default=None, description="not used")
-    toolset_name: Any = Field(default=None, description="not used")
 
 
 class ToolResultBlock(_Block):
@@ -55,8 +55,6 @@ class ToolResultBlock(_Block):
     type: Literal["tool_result"]
     tool_use_id: str = Field(min_length=1)
     content: Texts = ""
-    is_error: bool = Field(default=False, description="not used: the content says what failed")
-    toolset_name: Any = Field(default=None, description="not used")
 
 
 _KINDS = ("text", "thinking", "redacted_thinking", "tool_use", "tool_result")

@@ -17,7 +17,7 @@ NAMES: Mapping[str, str] = {
     "thinking_budget": "thinking.budget_tokens",
 }
 
-_EFFORTS = {"xhigh": "high", "max": "high"}
+_EFFORTS = {"max": "xhigh"}
 _CHOICES = {"auto": "auto", "any": "required", "none": "none"}
 
 

@@ -1,20 +1,23 @@
 """Bodies of `POST /v1/messages` and `POST /v1/messages/count_tokens`."""
 
-from typing import Annotated, Any, Literal
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Discriminator, Field, StringConstraints, Tag, model_validator
 
 from wire.anthropic.blocks import Content, Texts
+from wire.anthropic.fields import CONVERSATION, MESSAGES, THINKING, TOOL
 from wire.chat import MAX_STOP_CHARS, MAX_STOP_STRINGS
-from wire.lenient import LenientFields
 from wire.model_names import MAX_MODEL_NAME_CHARS
+from wire.openai.fields import Known
+from wire.openai.tolerance import Tolerant
 
 MAX_MESSAGES = 1024
 
 JsonSchema = dict[str, Any]
 
 
-class MessageParam(LenientFields):
+class MessageParam(Tolerant):
     """One message of the conversation. Results of tools are blocks of the user's messages."""
 
     role: Literal["user", "assistant"]
@@ -31,20 +34,19 @@ class MessageParam(LenientFields):
         return self
 
 
-class Tool(LenientFields):
+class Tool(Tolerant):
     """A tool that the client runs. Tools that the server would run are refused."""
+
+    known: ClassVar[Mapping[str, Known]] = TOOL
 
     type: Literal["custom"] = "custom"
     name: str = Field(min_length=1)
     description: str | None = None
     input_schema: JsonSchema = Field(description="JSON schema of the input")
     strict: bool | None = None
-    cache_control: Any = Field(default=None, description="accepted and not used")
-    eager_input_streaming: bool | None = Field(default=None, description="accepted and not used")
-    allowed_callers: Any = Field(default=None, description="accepted and not used")
 
 
-class ToolChoice(LenientFields):
+class ToolChoice(Tolerant):
     """auto: the model chooses; any: some tool; tool: the one of this name; none: no tool."""
 
     type: Literal["auto", "any", "tool", "none"]
@@ -58,19 +60,21 @@ class ToolChoice(LenientFields):
         return self
 
 
-class ThinkingEnabled(LenientFields):
+class ThinkingEnabled(Tolerant):
     """The model thinks, for at most so many tokens."""
+
+    known: ClassVar[Mapping[str, Known]] = THINKING
 
     type: Literal["enabled"]
     budget_tokens: int = Field(ge=1, le=1_000_000)
-    display: Any = Field(default=None, description="accepted and not used: thoughts are given as they are")
 
 
-class ThinkingMode(LenientFields):
+class ThinkingMode(Tolerant):
     """adaptive: the model thinks as long as it likes; disabled: it does not, if its chat template can say so."""
 
+    known: ClassVar[Mapping[str, Known]] = THINKING
+
     type: Literal["adaptive", "disabled"]
-    display: Any = Field(default=None, description="accepted and not used: thoughts are given as they are")
 
 
 def _thinking_kind(value: Any) -> str:
@@ -84,30 +88,26 @@ Thinking = Annotated[
 ]
 
 
-class OutputFormat(LenientFields):
+class OutputFormat(Tolerant):
     """The text of the answer is JSON that the schema admits."""
 
     type: Literal["json_schema"]
     schema_: JsonSchema = Field(alias="schema")
 
 
-class OutputConfig(LenientFields):
+class OutputConfig(Tolerant):
     """How the model answers."""
 
     effort: Literal["low", "medium", "high", "xhigh", "max"] | None = Field(
-        default=None, description="`reasoning_effort` of a chat completion; xhigh and max are high"
+        default=None, description="`reasoning_effort` of a chat completion; max is xhigh"
     )
     format: OutputFormat | None = None
 
 
-class Metadata(LenientFields):
-    """Whose request this is."""
-
-    user_id: str | None = Field(default=None, max_length=512, description="accepted and not used")
-
-
-class _Conversation(LenientFields):
+class _Conversation(Tolerant):
     """What a prompt is made of."""
+
+    known: ClassVar[Mapping[str, Known]] = CONVERSATION
 
     model: str = Field(min_length=1, max_length=MAX_MODEL_NAME_CHARS, description="name of the model")
     messages: tuple[MessageParam, ...] = Field(min_length=1, max_length=MAX_MESSAGES, fail_fast=True)
@@ -116,10 +116,6 @@ class _Conversation(LenientFields):
     tool_choice: ToolChoice | None = None
     thinking: Thinking | None = Field(default=None, description="absent: as the model's chat template does by itself")
     output_config: OutputConfig | None = None
-    cache_control: Any = Field(default=None, description="accepted and not used: prefixes are cached anyway")
-    speed: Any = Field(default=None, description="accepted and not used")
-    user_profile_id: Any = Field(default=None, description="accepted and not used")
-    workspace_id: Any = Field(default=None, description="accepted and not used")
 
 
 class CountTokensRequest(_Conversation):
@@ -132,13 +128,11 @@ StopString = Annotated[str, StringConstraints(min_length=1, max_length=MAX_STOP_
 class MessagesRequest(_Conversation):
     """Body of `POST /v1/messages`. null means absent everywhere."""
 
+    known: ClassVar[Mapping[str, Known]] = MESSAGES
+
     max_tokens: int = Field(ge=1, le=1_000_000, description="bound of the answer, thoughts included")
     temperature: float | None = Field(default=None, ge=0, le=2, description="0: greedy")
     top_p: float | None = Field(default=None, gt=0, le=1)
     top_k: int | None = Field(default=None, ge=0, le=1_000_000)
     stop_sequences: tuple[StopString, ...] = Field(default=(), max_length=MAX_STOP_STRINGS, fail_fast=True)
     stream: bool | None = Field(default=None, description="answer as server-sent events")
-    metadata: Metadata | None = None
-    service_tier: Literal["auto", "standard_only"] | None = Field(default=None, description="accepted and not used")
-    inference_geo: Any = Field(default=None, description="accepted and not used")
-    diagnostics: Any = Field(default=None, description="accepted and not used")

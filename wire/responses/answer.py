@@ -1,12 +1,13 @@
 """An answer in the shape of `/v1/responses`: the events of its stream, and the object that it is in the end. Pure."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 from wire.answer_blocks import AnswerBlocks, Block, BlockBegan, BlockEnded, BlockEvent, BlockGrew
-from wire.answers import ToolCallDelta
+from wire.answers import Delta
 from wire.chat import FinishReason, Usage
 from wire.errors import ApiError
+from wire.openai.logprobs import chat_logprobs
 from wire.responses.requests import ResponsesRequest
 
 _PREFIXES = {"thoughts": "rs", "text": "msg", "call": "fc"}
@@ -24,7 +25,8 @@ class ResponseAnswer:
         self._id = answer_id
         self._blocks = AnswerBlocks()
         self._items: list[dict[str, Any]] = []
-        self._logprobs: list[Any] = []
+        self._logprobs: list[Any] = []  #: of the text that is open
+        self._waiting: list[Any] = []  #: of tokens whose text has not come yet
         self._with_logprobs = request.wants_logprobs
         self._num_events = 0
         self.whole: dict[str, Any] = {
@@ -44,17 +46,12 @@ class ResponseAnswer:
         yield self._event("response.created", response=self._snapshot())
         yield self._event("response.in_progress", response=self._snapshot())
 
-    def push(
-        self,
-        thoughts: str = "",
-        text: str = "",
-        calls: Iterable[ToolCallDelta] = (),
-        logprobs: Sequence[Any] = (),
-    ) -> Iterator[Event]:
-        """The events of one piece of the answer. `logprobs` are those of the tokens of `text`, as chat completions list
-        them."""
-        for event in self._blocks.push(thoughts, text, calls):
-            yield from self._block_events(event, logprobs)
+    def push(self, delta: Delta) -> Iterator[Event]:
+        """The events of one piece of the answer."""
+        if delta.logprobs and not delta.thoughts:
+            self._waiting += chat_logprobs(delta.logprobs, ids_as_tokens=False)["content"]
+        for event in self._blocks.push(delta.thoughts, delta.text, delta.tool_calls):
+            yield from self._block_events(event)
 
     def finish(self, reason: FinishReason, usage: Usage) -> Iterator[Event]:
         """The last events: the open item ends, then the whole response."""
@@ -75,7 +72,7 @@ class ResponseAnswer:
         self.whole |= {"status": "failed", "error": {"code": "server_error", "message": error.message}}
         yield self._event("response.failed", response=self._snapshot())
 
-    def _block_events(self, event: BlockEvent, logprobs: Sequence[Any] = ()) -> Iterator[Event]:
+    def _block_events(self, event: BlockEvent) -> Iterator[Event]:
         block = event.block
         place = {"item_id": self._item_id(block), "output_index": block.index}
         match event:
@@ -92,13 +89,14 @@ class ResponseAnswer:
                     case "thoughts":
                         yield self._event("response.reasoning_text.delta", **place, content_index=0, delta=piece)
                     case "text":
-                        self._logprobs.extend(logprobs)
+                        logprobs, self._waiting = self._waiting, []
+                        self._logprobs += logprobs
                         yield self._event(
                             "response.output_text.delta",
                             **place,
                             content_index=0,
                             delta=piece,
-                            logprobs=list(logprobs),
+                            logprobs=logprobs,
                         )
             case BlockEnded():
                 yield from self._end(block, "completed")
@@ -153,7 +151,6 @@ def _echo(request: ResponsesRequest) -> dict[str, Any]:
     """The fields of a request that its response repeats."""
     given = request.model_dump(mode="json", by_alias=True, exclude_none=True)
     choice = request.tool_choice
-    verbosity = {} if request.text is None or request.text.verbosity is None else {"verbosity": request.text.verbosity}
     return {
         "model": request.model,
         "instructions": request.instructions,
@@ -165,13 +162,12 @@ def _echo(request: ResponsesRequest) -> dict[str, Any]:
         "service_tier": "default",
         "store": False,
         "temperature": request.temperature,
-        "text": {"format": request.output_format.model_dump(by_alias=True, exclude_none=True), **verbosity},
+        "text": {"format": request.output_format.model_dump(by_alias=True, exclude_none=True)},
         "tool_choice": "auto" if choice is None else given["tool_choice"],
         "tools": [{"parameters": None, "strict": None, **tool} for tool in given.get("tools", ())],
         "top_logprobs": request.top_logprobs or 0,
         "top_p": request.top_p,
         "truncation": "disabled",
-        "user": request.user,
         "background": False,
     }
 

@@ -1,25 +1,29 @@
 """The items of a request's `input`: messages, calls of functions, their outputs, reasoning."""
 
-from typing import Annotated, Any, Literal
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Discriminator, Field, Tag
 
-from wire.lenient import STRING_OR_LIST, LenientFields
+from wire.openai.fields import Known
+from wire.openai.tolerance import Tolerant
+from wire.responses.fields import ITEM, PART
+from wire.string_or_list import STRING_OR_LIST
 
-ItemStatus = Literal["in_progress", "completed", "incomplete"]
 
-
-class TextPart(LenientFields):
+class TextPart(Tolerant):
     """A part of text, of a request or of an earlier answer."""
+
+    known: ClassVar[Mapping[str, Known]] = PART
 
     type: Literal["input_text", "output_text", "text", "reasoning_text", "summary_text"]
     text: str
-    annotations: Any = Field(default=None, description="of an earlier answer; not used")
-    logprobs: Any = Field(default=None, description="of an earlier answer; not used")
 
 
-class RefusalPart(LenientFields):
+class RefusalPart(Tolerant):
     """A refusal in an earlier answer of another service; it is taken as text."""
+
+    known: ClassVar[Mapping[str, Known]] = PART
 
     type: Literal["refusal"]
     refusal: str
@@ -54,9 +58,8 @@ def text_of(content: str | tuple[TextPart | RefusalPart, ...]) -> str:
     return "".join(part.text if isinstance(part, TextPart) else part.refusal for part in content)
 
 
-class _Item(LenientFields):
-    id: str | None = Field(default=None, description="of an item of an earlier answer; not used")
-    status: ItemStatus | None = Field(default=None, description="not used")
+class _Item(Tolerant):
+    known: ClassVar[Mapping[str, Known]] = ITEM
 
 
 class MessageItem(_Item):
@@ -65,7 +68,6 @@ class MessageItem(_Item):
     type: Literal["message"] = "message"
     role: Literal["user", "assistant", "system", "developer"]
     content: Content
-    phase: str | None = Field(default=None, description="not used")
 
 
 class FunctionCallItem(_Item):
@@ -75,8 +77,6 @@ class FunctionCallItem(_Item):
     call_id: str = Field(min_length=1)
     name: str = Field(min_length=1)
     arguments: str = Field(description="JSON")
-    caller: Any = Field(default=None, description="not used")
-    namespace: Any = Field(default=None, description="not used")
 
 
 class FunctionOutputItem(_Item):
@@ -85,9 +85,6 @@ class FunctionOutputItem(_Item):
     type: Literal["function_call_output"]
     call_id: str = Field(min_length=1)
     output: Content
-    name: str | None = Field(default=None, description="not used")
-    caller: Any = Field(default=None, description="not used")
-    namespace: Any = Field(default=None, description="not used")
 
 
 class ReasoningItem(_Item):
@@ -96,7 +93,6 @@ class ReasoningItem(_Item):
     type: Literal["reasoning"]
     summary: Parts = ()
     content: Parts = ()
-    encrypted_content: Any = Field(default=None, description="not used")
 
 
 def _item_kind(value: Any) -> str | None:

@@ -122,7 +122,6 @@ class ResponseObject(_Shape):
     top_logprobs: int
     top_p: float | None
     truncation: Literal["disabled"]
-    user: str | None
     background: Literal[False]
     output: list[OutputItem]
     usage: ResponseUsage | None

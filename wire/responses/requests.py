@@ -1,45 +1,42 @@
 """Body of `POST /v1/responses`."""
 
-from typing import Annotated, Any, Literal
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BeforeValidator, Discriminator, Field, Tag
+from pydantic import Discriminator, Field, Tag
 
-from wire.lenient import STRING_OR_LIST, LenientFields
 from wire.model_names import MAX_MODEL_NAME_CHARS
+from wire.openai.fields import Known
+from wire.openai.tolerance import Tolerant
+from wire.responses.fields import REASONING, RESPONSES, STREAM_OPTIONS, TEXT, TOOL
 from wire.responses.items import InputItem
+from wire.string_or_list import STRING_OR_LIST
 
 MAX_ITEMS = 1024
 
 JsonSchema = dict[str, Any]
 
 
-def _refused(reason: str) -> Any:
-    def refuse(value: object) -> None:
-        if value is not None:
-            raise ValueError(f"not served: {reason}")
-
-    return BeforeValidator(refuse)
-
-
-class FunctionTool(LenientFields):
+class FunctionTool(Tolerant):
     """A function that the model may call."""
+
+    known: ClassVar[Mapping[str, Known]] = TOOL
 
     type: Literal["function"]
     name: str = Field(min_length=1)
     description: str | None = None
     parameters: JsonSchema | None = Field(default=None, description="JSON schema of the arguments")
     strict: bool | None = None
-    output_schema: JsonSchema | None = Field(default=None, description="accepted and not used")
 
 
-class FunctionChoice(LenientFields):
+class FunctionChoice(Tolerant):
     """The model shall call this function."""
 
     type: Literal["function"]
     name: str
 
 
-class AllowedTools(LenientFields):
+class AllowedTools(Tolerant):
     """The model sees only these of the tools."""
 
     type: Literal["allowed_tools"]
@@ -47,13 +44,13 @@ class AllowedTools(LenientFields):
     tools: tuple[FunctionChoice, ...] = Field(min_length=1, fail_fast=True)
 
 
-class PlainFormat(LenientFields):
+class PlainFormat(Tolerant):
     """The text is free, or any JSON object."""
 
     type: Literal["text", "json_object"]
 
 
-class SchemaFormat(LenientFields):
+class SchemaFormat(Tolerant):
     """The text is JSON that the schema admits."""
 
     type: Literal["json_schema"]
@@ -73,27 +70,26 @@ Format = Annotated[
 ]
 
 
-class TextOptions(LenientFields):
+class TextOptions(Tolerant):
     """What the text of the answer is."""
 
+    known: ClassVar[Mapping[str, Known]] = TEXT
+
     format: Format | None = None
-    verbosity: Literal["medium"] | None = Field(default=None, description="only medium, which is the default")
 
 
-class Reasoning(LenientFields):
+class Reasoning(Tolerant):
     """How the model thinks."""
 
+    known: ClassVar[Mapping[str, Known]] = REASONING
+
     effort: str | None = Field(default=None, description="`reasoning_effort` of a chat completion")
-    summary: Any = Field(default=None, description="accepted and not used: thoughts are given as they are")
-    generate_summary: Any = Field(default=None, description="accepted and not used")
-    context: Any = Field(default=None, description="accepted and not used")
-    mode: Literal["standard"] | None = None
 
 
-class StreamOptions(LenientFields):
+class StreamOptions(Tolerant):
     """Options of a stream."""
 
-    include_obfuscation: bool | None = Field(default=None, description="accepted and not used")
+    known: ClassVar[Mapping[str, Known]] = STREAM_OPTIONS
 
 
 Include = Literal["reasoning.encrypted_content", "message.output_text.logprobs"]
@@ -103,9 +99,11 @@ InputItems = Annotated[tuple[InputItem, ...], Field(min_length=1, max_length=MAX
 Input = Annotated[Annotated[str, Tag("a string")] | Annotated[InputItems, Tag("a list")], STRING_OR_LIST]
 
 
-class ResponsesRequest(LenientFields):
+class ResponsesRequest(Tolerant):
     """Body of `POST /v1/responses`. null means absent everywhere, as OpenAI clients expect. Answers are not kept, so a
     conversation is sent as a whole."""
+
+    known: ClassVar[Mapping[str, Known]] = RESPONSES
 
     model: str = Field(min_length=1, max_length=MAX_MODEL_NAME_CHARS, description="name of the model")
     input: Input = Field(description="a message of the user, or the items of the conversation, oldest first")
@@ -130,21 +128,6 @@ class ResponsesRequest(LenientFields):
     stream: bool | None = Field(default=None, description="answer as server-sent events")
     stream_options: StreamOptions | None = None
     metadata: dict[str, str] | None = Field(default=None, description="given back with the answer")
-    truncation: Literal["disabled"] | None = Field(default=None, description="a too long input is refused")
-    store: bool | None = Field(default=None, description="accepted and not used: answers are not kept")
-    background: Literal[False] | None = Field(default=None, description="only false: nothing runs in the background")
-    max_tool_calls: int | None = Field(default=None, description="accepted and not used: it counts built-in tools")
-    user: str | None = Field(default=None, max_length=512, description="accepted and not used")
-    safety_identifier: str | None = Field(default=None, max_length=512, description="accepted and not used")
-    prompt_cache_key: str | None = Field(default=None, max_length=512, description="accepted and not used")
-    prompt_cache_options: Any = Field(default=None, description="accepted and not used")
-    prompt_cache_retention: Any = Field(default=None, description="accepted and not used")
-    service_tier: str | None = Field(default=None, max_length=64, description="accepted and not used")
-    previous_response_id: Annotated[None, _refused("answers are not kept; send the conversation as input")] = None
-    conversation: Annotated[None, _refused("conversations are not kept; send the conversation as input")] = None
-    prompt: Annotated[None, _refused("prompts are not kept; send instructions and input")] = None
-    context_management: Annotated[None, _refused("nothing is left out of the input")] = None
-    moderation: Annotated[None, _refused("there is no moderation")] = None
 
     @property
     def wants_logprobs(self) -> bool:

@@ -9,9 +9,9 @@ from pathlib import Path
 
 os.environ["HF_HUB_OFFLINE"] = os.environ["HF_DATASETS_OFFLINE"] = os.environ["TRANSFORMERS_OFFLINE"] = "1"
 
-import lm_eval  # noqa: E402
-from harness import KEY, MODEL, V1, check, run  # noqa: E402
-from lm_eval.tasks import TaskManager  # noqa: E402
+import lm_eval
+from harness import KEY, MODEL, V1, check, run
+from lm_eval.tasks import TaskManager
 
 CHECKPOINT = os.environ["AGON_CHECKPOINT"]
 NUM_PROBLEMS = int(os.environ.get("AGON_PROBLEMS", "60"))

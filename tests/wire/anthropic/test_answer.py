@@ -1,13 +1,14 @@
 """Answers of /v1/messages: order of the events, and every object against the models of the anthropic package."""
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 from anthropic.types import Message, RawMessageStreamEvent
 from pydantic import TypeAdapter
 
-from wire.answers import ToolCallDelta
+from wire.answers import Delta, ToolCallDelta
 from wire.anthropic.answer import MessageAnswer
 from wire.anthropic.errors import error_body
 from wire.anthropic.replies import EVENTS as EVENT_SHAPES
@@ -16,6 +17,10 @@ from wire.errors import ApiError, ErrorCode
 
 USAGE = Usage.counted(7, 5, num_cached=4)
 EVENTS: TypeAdapter[Any] = TypeAdapter(RawMessageStreamEvent)
+
+
+def said(text: str = "", thoughts: str = "", calls: Sequence[ToolCallDelta] = ()) -> Delta:
+    return Delta(text, (), thoughts, tool_calls=tuple(calls))
 
 
 def answer_with(*stops: str) -> MessageAnswer:
@@ -35,11 +40,11 @@ def test_events_come_in_the_order_that_clients_expect() -> None:
     events = checked(
         [
             *answer.begin(),
-            *answer.push(thoughts="hm"),
-            *answer.push(text="ye"),
-            *answer.push(text="s"),
-            *answer.push(calls=[ToolCallDelta(0, "t1", "add", '{"a"')]),
-            *answer.push(calls=[ToolCallDelta(0, None, None, ":1}"), ToolCallDelta(1, "t2", "add", "")]),
+            *answer.push(said(thoughts="hm")),
+            *answer.push(said(text="ye")),
+            *answer.push(said(text="s")),
+            *answer.push(said(calls=[ToolCallDelta(0, "t1", "add", '{"a"')])),
+            *answer.push(said(calls=[ToolCallDelta(0, None, None, ":1}"), ToolCallDelta(1, "t2", "add", "")])),
             *answer.finish("stop", USAGE),
         ]
     )
@@ -71,30 +76,37 @@ def test_events_come_in_the_order_that_clients_expect() -> None:
 
 def test_a_stop_sequence_is_named_and_is_no_part_of_the_text() -> None:
     answer = answer_with("D", "END")
-    checked([*answer.begin(), *answer.push(text="one "), *answer.push(text="two END"), *answer.finish("stop", USAGE)])
+    checked(
+        [
+            *answer.begin(),
+            *answer.push(said(text="one ")),
+            *answer.push(said(text="two END")),
+            *answer.finish("stop", USAGE),
+        ]
+    )
     assert answer.whole["content"] == [{"type": "text", "text": "one two "}]
     assert (answer.whole["stop_reason"], answer.whole["stop_sequence"]) == ("stop_sequence", "END")
 
 
-@pytest.mark.parametrize(("reason", "said"), [("length", "max_tokens"), ("stop", "end_turn")])
-def test_other_ends_name_no_sequence(reason: FinishReason, said: str) -> None:
+@pytest.mark.parametrize(("reason", "ended"), [("length", "max_tokens"), ("stop", "end_turn")])
+def test_other_ends_name_no_sequence(reason: FinishReason, ended: str) -> None:
     answer = answer_with("END")
-    list(answer.push(text="one"))
+    list(answer.push(said(text="one")))
     list(answer.finish(reason, USAGE))
-    assert (answer.whole["stop_reason"], answer.whole["stop_sequence"]) == (said, None)
+    assert (answer.whole["stop_reason"], answer.whole["stop_sequence"]) == (ended, None)
 
 
 def test_a_sequence_at_the_limit_stays_in_the_text() -> None:
     answer = answer_with("END")
-    list(answer.push(text="an END"))
-    list(answer.push(text=" of it END"))
+    list(answer.push(said(text="an END")))
+    list(answer.push(said(text=" of it END")))
     list(answer.finish("length", USAGE))
     assert answer.whole["content"] == [{"type": "text", "text": "an END of it END"}]
 
 
 def test_arguments_that_are_no_object_are_kept_as_text() -> None:
     answer = answer_with()
-    list(answer.push(calls=[ToolCallDelta(0, "t1", "add", "[1,")]))
+    list(answer.push(said(calls=[ToolCallDelta(0, "t1", "add", "[1,")])))
     list(answer.finish("stop", USAGE))
     assert answer.whole["content"][0]["input"] == {"arguments": "[1,"}
 
@@ -117,5 +129,5 @@ def test_errors_have_the_types_that_clients_know(code: ErrorCode, kind: str) -> 
 
 def test_a_broken_answer_ends_with_an_error() -> None:
     answer = answer_with()
-    events = [*answer.begin(), *answer.push(text="x"), *answer.fail(ApiError(ErrorCode.WORKER_FAILED, "No."))]
+    events = [*answer.begin(), *answer.push(said(text="x")), *answer.fail(ApiError(ErrorCode.WORKER_FAILED, "No."))]
     assert (events[-1]["type"], events[-1]["error"]["type"]) == ("error", "api_error")

@@ -109,7 +109,7 @@ def test_a_schema_of_the_output_is_a_response_format() -> None:
     config = {"format": {"type": "json_schema", "schema": schema}, "effort": "max"}
     fields = translated(output_config=config)
     assert fields["response_format"]["json_schema"] == {"name": "output", "schema": schema, "strict": True}
-    assert fields["reasoning_effort"] == "high"
+    assert fields["reasoning_effort"] == "xhigh"
 
 
 def test_counting_needs_no_limit_and_makes_the_same_prompt() -> None:

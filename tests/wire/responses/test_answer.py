@@ -1,6 +1,7 @@
 """Answers of /v1/responses: order of the events, and every object against the models of the openai package."""
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -8,7 +9,7 @@ from openai.types.responses import Response, ResponseStreamEvent
 from pydantic import TypeAdapter
 
 from wire.answer_blocks import encode_event
-from wire.answers import ToolCallDelta
+from wire.answers import Delta, TokenLogprob, ToolCallDelta
 from wire.chat import Usage
 from wire.errors import ApiError, ErrorCode
 from wire.responses.answer import ResponseAnswer
@@ -20,6 +21,12 @@ FAILURE = ApiError(ErrorCode.WORKER_FAILED, "The worker failed.")
 USAGE = Usage.counted(7, 5, num_cached=4, num_thoughts=2)
 EVENTS: TypeAdapter[Any] = TypeAdapter(ResponseStreamEvent)
 TOOL = {"type": "function", "name": "add", "parameters": {"type": "object"}}
+
+
+def said(
+    text: str = "", thoughts: str = "", calls: Sequence[ToolCallDelta] = (), logprobs: tuple[TokenLogprob, ...] = ()
+) -> Delta:
+    return Delta(text, (), thoughts, logprobs=logprobs or None, tool_calls=tuple(calls))
 
 
 def answer_to(**fields: Any) -> ResponseAnswer:
@@ -40,12 +47,12 @@ def checked(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
 def thoughts_text_and_calls(answer: ResponseAnswer) -> list[dict[str, Any]]:
     return [
         *answer.begin(),
-        *answer.push(thoughts="h"),
-        *answer.push(thoughts="m"),
-        *answer.push(text="ye"),
-        *answer.push(text="s"),
-        *answer.push(calls=[ToolCallDelta(0, "call_1", "add", "")]),
-        *answer.push(calls=[ToolCallDelta(0, None, None, '{"a":1}'), ToolCallDelta(1, "call_2", "add", "{}")]),
+        *answer.push(said(thoughts="h")),
+        *answer.push(said(thoughts="m")),
+        *answer.push(said(text="ye")),
+        *answer.push(said(text="s")),
+        *answer.push(said(calls=[ToolCallDelta(0, "call_1", "add", "")])),
+        *answer.push(said(calls=[ToolCallDelta(0, None, None, '{"a":1}'), ToolCallDelta(1, "call_2", "add", "{}")])),
         *answer.finish("stop", USAGE),
     ]
 
@@ -103,13 +110,18 @@ def test_the_last_event_has_the_whole_answer() -> None:
 )
 def test_what_a_response_repeats_of_its_request_is_valid(fields: dict[str, Any]) -> None:
     answer = answer_to(**fields)
-    checked([*answer.begin(), *answer.push(text="x"), *answer.finish("stop", USAGE)])
+    checked([*answer.begin(), *answer.push(said(text="x")), *answer.finish("stop", USAGE)])
 
 
 def test_an_answer_at_its_limit_is_incomplete_and_so_is_its_last_item() -> None:
     answer = answer_to()
     events = checked(
-        [*answer.begin(), *answer.push(thoughts="h"), *answer.push(text="x"), *answer.finish("length", USAGE)]
+        [
+            *answer.begin(),
+            *answer.push(said(thoughts="h")),
+            *answer.push(said(text="x")),
+            *answer.finish("length", USAGE),
+        ]
     )
     assert events[-1]["type"] == "response.incomplete"
     assert answer.whole["incomplete_details"] == {"reason": "max_output_tokens"}
@@ -125,16 +137,24 @@ def test_an_empty_answer_is_an_empty_message() -> None:
 
 def test_a_broken_answer_ends_as_failed() -> None:
     answer = answer_to()
-    events = checked([*answer.begin(), *answer.push(text="x"), *answer.fail(FAILURE)])
+    events = checked([*answer.begin(), *answer.push(said(text="x")), *answer.fail(FAILURE)])
     assert events[-1]["type"] == "response.failed"
     assert events[-1]["response"]["error"] == {"code": "server_error", "message": "The worker failed."}
 
 
 def test_logprobs_are_listed_where_they_are_asked_for() -> None:
-    listed = [{"token": "yes", "bytes": [121], "logprob": -0.5, "top_logprobs": []}]
+    tokens = [TokenLogprob(7, -0.5, "y"), TokenLogprob(8, -1.5, "es")]
+    listed = [
+        {"token": "y", "bytes": [121], "logprob": -0.5, "top_logprobs": []},
+        {"token": "es", "bytes": [101, 115], "logprob": -1.5, "top_logprobs": []},
+    ]
     answer = answer_to(top_logprobs=1)
-    events = checked([*answer.begin(), *answer.push(text="yes", logprobs=listed), *answer.finish("stop", USAGE)])
-    assert [event["logprobs"] for event in events if "logprobs" in event] == [listed, listed]
+    pieces = [said("", logprobs=(tokens[0],)), said("yes", logprobs=(tokens[1],))]
+    events = [*answer.begin()]
+    for piece in pieces:
+        events += answer.push(piece)
+    checked([*events, *answer.finish("stop", USAGE)])
+    assert [event["logprobs"] for event in events if "logprobs" in event] == [listed]
     assert answer.whole["output"][0]["content"][0]["logprobs"] == listed
 
 

@@ -119,12 +119,12 @@ def test_formats_and_effort_are_those_of_chat_requests() -> None:
 @pytest.mark.parametrize(
     ("fields", "code", "param"),
     [
-        ({"previous_response_id": "resp_1"}, ErrorCode.INVALID_REQUEST, "previous_response_id"),
-        ({"conversation": "conv_1"}, ErrorCode.INVALID_REQUEST, "conversation"),
-        ({"background": True}, ErrorCode.INVALID_REQUEST, "background"),
+        ({"previous_response_id": "resp_1"}, ErrorCode.UNSUPPORTED_PARAMETER, "previous_response_id"),
+        ({"conversation": "conv_1"}, ErrorCode.UNSUPPORTED_PARAMETER, "conversation"),
+        ({"background": True}, ErrorCode.UNSUPPORTED_PARAMETER, "background"),
         ({"tools": [{"type": "web_search"}]}, ErrorCode.INVALID_REQUEST, "tools.0.type"),
-        ({"truncation": "auto"}, ErrorCode.INVALID_REQUEST, "truncation"),
-        ({"text": {"verbosity": "low"}}, ErrorCode.INVALID_REQUEST, "text.verbosity"),
+        ({"truncation": "auto"}, ErrorCode.UNSUPPORTED_PARAMETER, "truncation"),
+        ({"text": {"verbosity": "low"}}, ErrorCode.UNSUPPORTED_PARAMETER, "text.verbosity"),
         ({"input": [{"type": "item_reference", "id": "x"}]}, ErrorCode.INVALID_REQUEST, "input.0"),
         (
             {"input": [{"role": "user", "content": [{"type": "input_image", "image_url": "x"}]}]},
