@@ -192,6 +192,8 @@ class PagedEngine:
                 message = "response_format: not together with a tool_choice that forces calls"
                 raise ApiError(ErrorCode.INVALID_REQUEST, message, param="response_format")
             params = replace(params, constraint=prompt.constraint)
+        if params.needs_masks:
+            await self._check_constraint(params, sampling)
         async with self._submitted(prompt.token_ids, params, request_id, resume_token_ids, cache_salt) as stream:
             yield Accepted()
             usage = SampleUsage(params.n)
@@ -201,6 +203,14 @@ class PagedEngine:
                     yield self._delta(delta, is_one=params.n == 1)
                 if delta.finish_reason is not None and (finished := usage.take(delta)) is not None:
                     yield finished
+
+    async def _check_constraint(self, params: SamplingParams, sampling: SamplingOptions) -> None:
+        """Compile the constraint in a thread. Raises ApiError, which names the field of the client's request."""
+        try:
+            await asyncio.to_thread(self._engine.check_constraint, params)
+        except EngineError as error:
+            param = "thinking_budget" if sampling.constraint is None else sampling.constraint.param
+            raise ApiError(ErrorCode.INVALID_REQUEST, str(error), param=param) from None
 
     def _delta(self, delta: RequestDelta, *, is_one: bool) -> Delta:
         """A delta in wire types. Called for every token."""
