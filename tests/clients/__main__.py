@@ -66,7 +66,8 @@ def main() -> int:
         if url is None:
             checkpoint = stack.enter_context(_with_tools(CHECKPOINT))
             url = stack.enter_context(served(checkpoint, asked.model, asked.through))
-        variables = {"AGON_URL": url, "AGON_MODEL": asked.model, "AGON_KEY": asked.key, "AGON_CHECKPOINT": str(CHECKPOINT)}
+        variables = {"AGON_URL": url, "AGON_MODEL": asked.model, "AGON_KEY": asked.key}
+        variables["AGON_CHECKPOINT"] = str(CHECKPOINT)
         return int(any([_has_failed(asked.environments, client, variables) for client in asked.clients or names]))
 
 

@@ -1,7 +1,7 @@
 """The official anthropic client, each reply validated strictly by the client's own models."""
 
 import anthropic
-from harness import KEY, MODEL, URL, check, run
+from harness import KEY, MODEL, URL, check, refusal, run
 
 client = anthropic.Anthropic(base_url=URL, api_key=KEY, max_retries=0, timeout=120, _strict_response_validation=True)
 HELLO = [{"role": "user", "content": "Hello!"}]
@@ -88,12 +88,8 @@ def count():
 
 @check("messages: errors have the types of the client")
 def errors():
-    for fields, kind in (({"model": "nobody"}, anthropic.NotFoundError), ({"max_tokens": 0}, anthropic.BadRequestError)):
-        try:
-            create(**fields)
-        except kind:
-            continue
-        raise AssertionError(f"no {kind.__name__}")
+    refusal(anthropic.NotFoundError, lambda: create(model="nobody"))
+    refusal(anthropic.BadRequestError, lambda: create(max_tokens=0))
 
 
 run(f"anthropic {anthropic.__version__}")

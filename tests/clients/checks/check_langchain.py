@@ -72,7 +72,9 @@ def responses():
 @check("embeddings, of texts and of token ids")
 def embeddings():
     for of_ids in (False, True):
-        found = OpenAIEmbeddings(model=MODEL, base_url=V1, api_key=KEY, max_retries=0, check_embedding_ctx_length=of_ids)
+        found = OpenAIEmbeddings(
+            model=MODEL, base_url=V1, api_key=KEY, max_retries=0, check_embedding_ctx_length=of_ids
+        )
         assert len(found.embed_documents(["one", "two"])) == 2
 
 

@@ -5,11 +5,21 @@ from importlib.metadata import version
 import litellm
 from harness import KEY, MODEL, URL, V1, check, run
 
-SENT = {"model": f"openai/{MODEL}", "api_base": V1, "api_key": KEY, "max_tokens": 12, "temperature": 0, "num_retries": 0}
+SENT = {
+    "model": f"openai/{MODEL}",
+    "api_base": V1,
+    "api_key": KEY,
+    "max_tokens": 12,
+    "temperature": 0,
+    "num_retries": 0,
+}
 HELLO = [{"role": "user", "content": "Hello!"}]
 TOOL = {
     "type": "function",
-    "function": {"name": "add", "parameters": {"type": "object", "properties": {"a": {"type": "boolean"}}, "required": ["a"]}},
+    "function": {
+        "name": "add",
+        "parameters": {"type": "object", "properties": {"a": {"type": "boolean"}}, "required": ["a"]},
+    },
 }
 
 
@@ -24,7 +34,10 @@ def second_turn():
 @check("stream")
 def stream():
     whole = litellm.completion(messages=HELLO, **SENT).choices[0].message.content
-    assert "".join(c.choices[0].delta.content or "" for c in litellm.completion(messages=HELLO, stream=True, **SENT)) == whole
+    assert (
+        "".join(c.choices[0].delta.content or "" for c in litellm.completion(messages=HELLO, stream=True, **SENT))
+        == whole
+    )
 
 
 @check("tools, with the result in the third turn")

@@ -65,7 +65,12 @@ def accuracy():
         folder = Path(name)
         _write_task(folder)
         served = {"model": MODEL, "base_url": f"{V1}/completions", "tokenizer": CHECKPOINT, "max_length": 512}
-        served |= {"tokenizer_backend": "huggingface", "tokenized_requests": True, "num_concurrent": 4, "max_retries": 1}
+        served |= {
+            "tokenizer_backend": "huggingface",
+            "tokenized_requests": True,
+            "num_concurrent": 4,
+            "max_retries": 1,
+        }
         os.environ["OPENAI_API_KEY"] = KEY
         ours, our_scores = _evaluated("local-completions", served, folder)
         theirs, their_scores = _evaluated("hf", {"pretrained": CHECKPOINT, "dtype": "float32", "device": "cpu"}, folder)

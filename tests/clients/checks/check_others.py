@@ -1,5 +1,6 @@
 """smolagents, dspy and the command llm."""
 
+import json
 import os
 import subprocess
 import sys
@@ -38,7 +39,9 @@ def dspy():
     import dspy
     from dspy.utils.exceptions import AdapterParseError
 
-    model = dspy.LM(f"openai/{MODEL}", api_base=V1, api_key=KEY, max_tokens=200, temperature=0, cache=False, num_retries=0)
+    model = dspy.LM(
+        f"openai/{MODEL}", api_base=V1, api_key=KEY, max_tokens=200, temperature=0, cache=False, num_retries=0
+    )
     assert model("Hello!")
     with dspy.context(lm=model, adapter=dspy.JSONAdapter()):
         try:
@@ -51,8 +54,8 @@ def dspy():
 @check(f"llm {version('llm')}: prompt, continued conversation, schema")
 def llm():
     with tempfile.TemporaryDirectory() as folder:
-        lines = f"- model_id: agon\n  model_name: {MODEL}\n  api_base: {V1}\n  supports_tools: true\n  supports_schema: true\n"
-        Path(folder, "extra-openai-models.yaml").write_text(lines)
+        model = {"model_id": "agon", "model_name": MODEL, "api_base": V1, "supports_schema": True}
+        Path(folder, "extra-openai-models.yaml").write_text(json.dumps([model]))  # JSON is YAML
         environment = {**os.environ, "LLM_USER_PATH": folder, "OPENAI_API_KEY": KEY}
         command = [str(Path(sys.executable).with_name("llm"))]
 

@@ -10,7 +10,10 @@ from pydantic_ai.providers.openai import OpenAIProvider
 
 PROVIDER = OpenAIProvider(base_url=V1, api_key=KEY)
 SETTINGS = {"max_tokens": 200, "temperature": 0.0}
-MODELS = {"chat": OpenAIChatModel(MODEL, provider=PROVIDER), "responses": OpenAIResponsesModel(MODEL, provider=PROVIDER)}
+MODELS = {
+    "chat": OpenAIChatModel(MODEL, provider=PROVIDER),
+    "responses": OpenAIResponsesModel(MODEL, provider=PROVIDER),
+}
 
 
 class Reply(BaseModel):

@@ -4,6 +4,9 @@ import os
 import sys
 import traceback
 from collections.abc import Callable
+from typing import TypeVar
+
+Error = TypeVar("Error", bound=Exception)
 
 URL = os.environ["AGON_URL"]  #: http://host:port of the server
 V1 = f"{URL}/v1"
@@ -21,6 +24,15 @@ def check(name: str) -> Callable[[Callable[[], object]], Callable[[], object]]:
         return function
 
     return register
+
+
+def refusal(kind: type[Error], call: Callable[[], object]) -> Error:
+    """The error of this kind that the call raises; raises AssertionError if it raises none."""
+    try:
+        call()
+    except kind as error:
+        return error
+    raise AssertionError(f"no {kind.__name__}")
 
 
 def run(client: str) -> None:
