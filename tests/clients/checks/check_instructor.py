@@ -37,7 +37,8 @@ def json_mode():
     try:
         extract(instructor.Mode.JSON, max_tokens=200, temperature=0)
     except instructor.core.InstructorRetryException as error:
-        assert "validation error" in str(error), error
+        if "validation error" not in str(error):
+            raise
         return "served; the model's object is not the one asked for"
     return None
 

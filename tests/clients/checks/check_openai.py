@@ -1,4 +1,4 @@
-"""The official openai client: every feature that Agon serves, each reply validated strictly by the client's own models."""
+"""The official openai client: every feature that Agon serves, each reply validated by the client's own models."""
 
 import json
 
