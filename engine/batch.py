@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engine.config import SamplingParams
+from engine.prompt_reading import PooledRows, RowsRead, ScoredRows
 
 LayerTypeName = str
 SequenceId = int
@@ -88,6 +89,8 @@ class ScheduledSequence:
     #: samples, because only the host knows which sample belongs to this sequence.
     history: tuple[int, ...] | None = None
     num_prompt_tokens: int = 0  #: how many of the sequence's tokens are its prompt; only layers with a budget need it
+    scored: ScoredRows | None = None  #: rows that give log probabilities of prompt tokens
+    pooled: PooledRows | None = None  #: rows whose hidden states are summed
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,3 +147,5 @@ class StepOutput:
     samples: tuple[tuple[SampledToken, ...], ...]
     compute_s: float = 0.0  #: seconds of the step without its page moves, and without waiting for another step
     move_s: float = 0.0  #: seconds of its page moves, likewise
+    #: What was read of the prompts, in the order of StepPlan.sequences; empty where no sequence has rows to be read.
+    read: tuple[RowsRead | None, ...] = ()

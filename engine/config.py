@@ -6,7 +6,7 @@ The fields of EngineConfig are the only list of engine settings. The worker's fl
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, Literal
+from typing import Annotated, Literal, get_args
 
 from engine.errors import InvalidRequest
 from engine.settings import Setting, check_settings
@@ -205,7 +205,7 @@ class SamplingParams:
     does not depend on batch neighbours, on preemption, or on the replica that continues it.
     """
 
-    max_tokens: int = 256
+    max_tokens: int = 256  #: 0: the prompt is computed, for prompt_logprobs or the prefix cache, and nothing is sampled
     n: int = 1  #: parallel samples of one prompt; they share its pages
     temperature: float = 1.0
     top_k: int = 0  #: 0: off
@@ -218,19 +218,21 @@ class SamplingParams:
     logit_bias: Mapping[int, float] = field(default_factory=dict, hash=False)
     seed: int | None = None
     stop: tuple[str, ...] = ()  #: generation ends before the first of these in the text, which does not contain it
+    include_stop_str_in_output: bool = False  #: the text ends with the stop string instead
     stop_token_ids: tuple[int, ...] = ()
     ignore_eos: bool = False
     min_tokens: int = 0  #: end-of-sequence and stop tokens are forbidden before so many tokens
     logprobs: int | None = None  #: None: off; k: the sampled token's log probability and those of the k likeliest
+    prompt_logprobs: int | None = None  #: likewise, of every token of the prompt given those before it
     skip_special_tokens: bool = True
     thoughts: "ThoughtTags | None" = None  #: None: what a model thinks is a part of its text
-    tool_calls: "ToolCallSyntax | None" = None  #: None: a tool call is a part of the text
     constraint: Constraint | None = None  #: what the output must match; thoughts come before it and are free
     thinking_budget: int | None = None  #: most tokens between the tags of `thoughts`, then the end tag is forced
+    tool_calls: "ToolCallSyntax | None" = None  #: None: a tool call is a part of the text
 
     def __post_init__(self) -> None:
         checks: Mapping[str, bool] = {
-            "max_tokens must be at least 1": self.max_tokens >= 1,
+            "max_tokens must not be negative": self.max_tokens >= 0,
             "n must be between 1 and 16": 1 <= self.n <= 16,
             "temperature must be between 0 and 10": 0.0 <= self.temperature <= 10.0,
             "top_k must not be negative": self.top_k >= 0,
@@ -247,6 +249,7 @@ class SamplingParams:
             "thinking_budget must be at least 0": self.thinking_budget is None or self.thinking_budget >= 0,
             "thinking_budget needs the tags between which the model thinks": self.thinking_budget is None
             or self.thoughts is not None,
+            "prompt_logprobs must be between 0 and 20": self.prompt_logprobs is None or 0 <= self.prompt_logprobs <= 20,
             "seed must fit into 64 bits": self.seed is None or -(2**63) <= self.seed < 2**64,
         }
         for message, holds in checks.items():
@@ -267,6 +270,24 @@ class SamplingParams:
     def needs_masks(self) -> bool:
         """Whether the tokens that may be sampled next depend on those before."""
         return self.constraint is not None or self.thinking_budget is not None
+
+
+Pooling = Literal["mean", "last", "cls"]  #: over the rows of a prompt; cls: the first row
+
+
+@dataclass(frozen=True)
+class PoolingParams:
+    """How to make one vector of a prompt's hidden states after the final norm. Raises InvalidRequest."""
+
+    pooling: Pooling = "last"
+    normalize: bool = True  #: to length 1
+    dimensions: int | None = None  #: keep so many of the first numbers, before the vector is normalised; None: all
+
+    def __post_init__(self) -> None:
+        if self.pooling not in get_args(Pooling):
+            raise InvalidRequest("pooling must be mean, last or cls", param="pooling")
+        if self.dimensions is not None and self.dimensions < 1:
+            raise InvalidRequest("dimensions must be at least 1", param="dimensions")
 
 
 @dataclass(frozen=True)

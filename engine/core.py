@@ -12,9 +12,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from engine.batch import SampledToken, StepPlan
-from engine.config import EngineConfig, SamplingParams
+from engine.config import EngineConfig, PoolingParams, SamplingParams
 from engine.constraints.compiler import GrammarCompiler
-from engine.constraints.steered_sequence import SteeredSequence
 from engine.constraints.steering import Steering
 from engine.constraints.vocabulary import Vocabulary
 from engine.errors import InvalidRequest
@@ -22,6 +21,7 @@ from engine.memory.kv_cache import KVCache
 from engine.memory.ledger import Ledger, PoolCell, picture, take_ledger
 from engine.memory.spec import PoolPlan
 from engine.memory.swap import MirrorPool
+from engine.prompt_reading import PromptPooling, PromptScores, reading_of
 from engine.request import (
     FinishReason,
     Request,
@@ -44,8 +44,13 @@ from engine.text.tool_calls.parser import ToolCallParser
 
 if TYPE_CHECKING:
     from engine.model_info import ModelInfo
+    from engine.runner.load import LoadedModel
     from engine.runner.runner import Runner
     from engine.text.tokenizer import Tokenizer
+
+
+#: Sampling parameters of a request for a vector, which samples nothing.
+NO_OUTPUT = SamplingParams(max_tokens=0)
 
 
 class EngineCore:
@@ -134,8 +139,12 @@ class EngineCore:
         *,
         resume_token_ids: tuple[int, ...] = (),
         cache_salt: bytes = b"",
+        pooling: PoolingParams | None = None,
     ) -> None:
-        """Queue a request that holds a reservation of admission control. Arguments: as `add_request`."""
+        """Queue a request that holds a reservation of admission control. Arguments: as `add_request`.
+
+        pooling: the request is for a vector, and params are NO_OUTPUT.
+        """
         assert request_id not in self._requests
         seed = request_seed(params, self._engine_seed, request_id)
         request = Request(
@@ -154,6 +163,7 @@ class EngineCore:
                 for index in range(params.n)
             ],
             cache_salt=cache_salt,
+            reading=reading_of(prompt, params, pooling, is_resumed=bool(resume_token_ids)),
             stop_ids=frozenset(params.stop_token_ids)
             | (frozenset() if params.ignore_eos else self.limits.eos_token_ids),
             max_length=self.limits.max_model_len,
@@ -165,7 +175,7 @@ class EngineCore:
                 self._make_detokenizer(
                     params.skip_special_tokens, params.tool_calls.marks if params.tool_calls is not None else (), prompt
                 ),
-                StopStrings(params.stop) if params.stop else None,
+                StopStrings(params.stop, is_shown=params.include_stop_str_in_output) if params.stop else None,
                 ThoughtSplitter(params.thoughts) if params.thoughts is not None else None,
                 ToolCallParser(params.tool_calls, sequence.index) if params.tool_calls is not None else None,
             )
@@ -174,6 +184,16 @@ class EngineCore:
         self._scheduler.enqueue_request(request, len(prompt) + len(resume_token_ids))
         if resume_token_ids:
             self._replay(request, request.sequences[0], resume_token_ids)
+
+    def add_pooling_request(
+        self, request_id: str, prompt_token_ids: ReadOnly[int], params: PoolingParams, *, cache_salt: bytes = b""
+    ) -> None:
+        """A request for one vector of a prompt, which comes in its only delta. Arguments and errors: as
+        `add_request`."""
+        prompt = tuple(prompt_token_ids)
+        self.admission.check_request(prompt, NO_OUTPUT)
+        self.admission.reserve_place(len(prompt))
+        self.submit_reserved(request_id, prompt, NO_OUTPUT, cache_salt=cache_salt, pooling=params)
 
     def abort(self, request_id: str) -> None:
         """End a request at once, waiting or running; its last deltas come with the next step. What a step in flight
@@ -239,6 +259,8 @@ class EngineCore:
         if self._unmasked is not None:
             self._runner.supply_masks(self._steering.masks(self._unmasked))
             self._unmasked = None
+        for request in self._scheduler.prompts_done:
+            deltas += self._end_prompt(request)
         return deltas
 
     def _emit(self, request: Request, sequence: Sequence, sampled: SampledToken) -> RequestDelta:
@@ -251,7 +273,25 @@ class EngineCore:
             logprobs = (TokenLogprob(sampled.token_id, sampled.logprob, sampled.top_logprobs),)
         if reason is not None:
             self._finish(request, sequence, reason)
-        return _delta(request, sequence, output, said, (sampled.token_id,), logprobs)
+        delta = _delta(request, sequence, output, said, (sampled.token_id,), logprobs)
+        if sequence.index == 0 and isinstance(request.reading, PromptScores):
+            delta.prompt_logprobs = _prompt_logprobs(request, request.reading)
+            request.reading = None  # told; all rows have been read
+        return delta
+
+    def _end_prompt(self, request: Request) -> list[RequestDelta]:
+        """End a request that wants no output: its only deltas, one for each sample."""
+        deltas: list[RequestDelta] = []
+        for sequence in request.unfinished:
+            output = self._texts[sequence.sequence_id]
+            self._finish(request, sequence, "stop" if isinstance(request.reading, PromptPooling) else "length")
+            deltas.append(_delta(request, sequence, output, Said("", "")))
+        match request.reading:
+            case PromptScores():
+                deltas[0].prompt_logprobs = _prompt_logprobs(request, request.reading)
+            case PromptPooling():
+                deltas[0].embedding = request.reading.vector()
+        return deltas
 
     def _read_newest(
         self, request: Request, sequence: Sequence, output: SequenceText
@@ -262,14 +302,14 @@ class EngineCore:
             return output.flush(), "abort"
         reason = request.finish_reason_after(sequence)
         if reason == "stop":
-            said = output.flush()
-            return said, _stopped(output)
+            return output.flush(), _stopped(output)
         may_stop = output.stops is not None and sequence.num_output_tokens > request.params.min_tokens
         said = output.push(sequence.token_ids[-1], may_stop=may_stop)
         if output.is_complete:
             return said, _stopped(output)
         if steered is not None:
-            reason = _reason_after(steered, sequence.token_ids[-1], output) or reason
+            newest = sequence.token_ids[-1]
+            reason = steered.advance(newest, is_thinking=output.is_thinking, text=output.answered) or reason
         if reason is not None:
             said = said.then(output.flush())
         return said, _stopped(output) if reason == "stop" else reason
@@ -370,9 +410,15 @@ def load_engine(config: EngineConfig, *, has_queue_bound: bool = True) -> Loaded
     Raises CheckpointError, NotDivisible, RankLost or OperatorsUnavailable.
     """
     from engine.runner import load_divided, load_runner
-    from engine.text.tokenizer import IncrementalDetokenizer
 
     loaded = load_divided(config) if config.tensor_parallel > 1 else load_runner(config)
+    return engine_around(loaded, has_queue_bound=has_queue_bound)
+
+
+def engine_around(loaded: "LoadedModel", *, has_queue_bound: bool = True) -> LoadedEngine:
+    """An engine around a model that is loaded."""
+    from engine.text.tokenizer import IncrementalDetokenizer
+
     tokenizer = loaded.tokenizer
 
     def make_detokenizer(skip_special: bool, shown: tuple[str, ...], prompt: tuple[int, ...]) -> Detokenizer:
@@ -392,17 +438,13 @@ def load_engine(config: EngineConfig, *, has_queue_bound: bool = True) -> Loaded
     return LoadedEngine(core, tokenizer, loaded.info, loaded.is_alive)
 
 
+def _prompt_logprobs(request: Request, read: PromptScores) -> tuple[TokenLogprob | None, ...]:
+    scores = zip(request.prompt_token_ids[1:], read.scores, strict=True)
+    return (None, *(TokenLogprob(token_id, score.logprob, score.top) for token_id, score in scores))
+
+
 def _stopped(output: SequenceText) -> FinishReason:
     return "tool_calls" if output.has_tool_calls else "stop"
-
-
-def _reason_after(steered: SteeredSequence, token_id: int, output: SequenceText) -> FinishReason | None:
-    """Take the token into the state of its sequence; whether that ends the sequence."""
-    is_thinking = output.splitter is not None and output.splitter.is_thinking
-    steered.advance(token_id, is_thinking=is_thinking, text=output.answered)
-    if steered.is_complete:
-        return "stop"
-    return "abort" if steered.is_broken else None
 
 
 def _delta(

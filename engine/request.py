@@ -11,6 +11,7 @@ from typing import Literal
 
 from engine.config import Constraint, ModelLimits, SamplingParams
 from engine.errors import InvalidRequest
+from engine.prompt_reading import PromptReading
 
 FinishReason = Literal["stop", "length", "abort", "tool_calls"]
 
@@ -64,6 +65,9 @@ class RequestDelta:
     thoughts: str = ""  #: what the model thinks, where SamplingParams.thoughts tells it from the text
     num_thought_tokens: int = 0  #: those of num_output_tokens that were thoughts
     tool_calls: tuple[ToolCallDelta, ...] = ()  #: where SamplingParams.tool_calls tells them from the text
+    #: One for each token of the prompt, None for the first; in the first delta of sample 0, where the request asked.
+    prompt_logprobs: tuple[TokenLogprob | None, ...] | None = None
+    embedding: tuple[float, ...] | None = None  #: the result of a request for a vector, in its only delta
 
 
 def merge_deltas(deltas: ReadOnly[RequestDelta]) -> RequestDelta:
@@ -81,6 +85,7 @@ def merge_deltas(deltas: ReadOnly[RequestDelta]) -> RequestDelta:
         tool_calls=tuple(call for delta in deltas for call in delta.tool_calls),
         token_ids=tuple(token_id for delta in deltas for token_id in delta.token_ids),
         logprobs=tuple(logprobs) if any(delta.logprobs is not None for delta in deltas) else None,
+        prompt_logprobs=deltas[0].prompt_logprobs,
     )
 
 
@@ -166,6 +171,7 @@ class Request:
     params: SamplingParams
     sequences: list[Sequence]
     cache_salt: bytes = b""
+    reading: PromptReading | None = None  #: what it reads of its prompt beside the last row
     state: RequestState = RequestState.WAITING
     is_forked: bool = False
     num_cached_tokens: int = 0
@@ -230,8 +236,10 @@ class StopStrings:
     where the pieces were cut. The match that ends first wins; among matches that end together, the longest.
     """
 
-    def __init__(self, stops: tuple[str, ...]) -> None:
+    def __init__(self, stops: tuple[str, ...], *, is_shown: bool = False) -> None:
+        """is_shown: the text ends with the stop string, not before it."""
         self._stops = stops
+        self._is_shown = is_shown
         self._failures = [_failure_table(stop) for stop in stops]
         self._states = [0] * len(stops)
         self._held = ""
@@ -246,7 +254,7 @@ class StopStrings:
             if longest is not None:
                 self.found = longest
                 self._held += text[: position + 1]
-                shown = self._held[: len(self._held) - len(longest)]
+                shown = self._held if self._is_shown else self._held[: len(self._held) - len(longest)]
                 self._held = ""
                 return shown
         self._held += text

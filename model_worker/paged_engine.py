@@ -23,15 +23,18 @@ from engine.errors import (
 from engine.json_files import read_object
 from engine.loader import find_model_folder
 from engine.memory.ledger import PoolCell as EnginePoolCell
+from engine.request import RequestDelta
 from engine.runner import follow_if_told_to
 from engine.stats import EngineStats
+from model_worker.answer_end import SampleUsage
 from model_worker.config import WorkerSettings
 from model_worker.engine_protocol import Accepted, Conversation, Piece, Prompt, PromptSource
 from model_worker.errors import BadCheckpoint, EngineBroken, LoadFailed, StartError
+from model_worker.logprobs import named_token, prompt_logprobs, token_logprobs
 from model_worker.tool_requests import template_messages, tool_request, wire_calls
 from model_worker.translate import SamplingDefaults, as_api_error, sampling_params
-from wire.answers import Delta, Finished
-from wire.chat import SamplingOptions, TemplateKwargs, Usage
+from wire.answers import Delta, PromptEcho
+from wire.chat import SamplingOptions, TemplateKwargs
 from wire.errors import ApiError, ErrorCode
 from wire.workers import Capacity, Load, ModelCard, PageCounts, PoolPicture
 
@@ -147,6 +150,13 @@ class PagedEngine:
         )
         return Prompt(conversation, tuple(token_ids), answer.thoughts, answer.tool_calls, answer.constraint)
 
+    def echo(self, prompt: Prompt) -> PromptEcho:
+        """The text as it was given, or that of the tokens with the special ones in it."""
+        token_ids = prompt.token_ids
+        is_given = isinstance(prompt.source, str)
+        text = prompt.source if is_given else self._tokenizer.decode(token_ids, skip_special_tokens=False)
+        return PromptEcho(text, token_ids, named_token(token_ids[0], 0.0, self._tokenizer.token_bytes))
+
     async def generate(
         self,
         prompt: Prompt,
@@ -182,25 +192,38 @@ class PagedEngine:
                 message = "response_format: not together with a tool_choice that forces calls"
                 raise ApiError(ErrorCode.INVALID_REQUEST, message, param="response_format")
             params = replace(params, constraint=prompt.constraint)
+        if params.needs_masks:
+            await self._check_constraint(params, "tools" if prompt.constraint is not None else _param_of(sampling))
         async with self._submitted(prompt.token_ids, params, request_id, resume_token_ids, cache_salt) as stream:
             yield Accepted()
+            usage = SampleUsage(params.n)
             async for delta in stream:
-                if delta.text or delta.token_ids or delta.thoughts or delta.tool_calls:
-                    yield Delta(
-                        text=delta.text,
-                        token_ids=delta.token_ids,
-                        queue_s=delta.queue_s,
-                        thoughts=delta.thoughts,
-                        tool_calls=wire_calls(delta.tool_calls),
-                    )
-                if delta.finish_reason is not None:
-                    usage = Usage.counted(
-                        delta.num_prompt_tokens,
-                        delta.num_output_tokens,
-                        delta.num_cached_tokens,
-                        delta.num_thought_tokens,
-                    )
-                    yield Finished(finish_reason=delta.finish_reason, usage=usage)
+                if params.n > 1 or _says_something(delta):
+                    yield self._delta(delta, is_one=params.n == 1)
+                if delta.finish_reason is not None and (finished := usage.take(delta)) is not None:
+                    yield finished
+
+    async def _check_constraint(self, params: SamplingParams, param: str) -> None:
+        """Compile the constraint in a thread. Raises ApiError, which names the field of the client's request."""
+        try:
+            await asyncio.to_thread(self._engine.check_constraint, params)
+        except EngineError as error:
+            raise ApiError(ErrorCode.INVALID_REQUEST, str(error), param=param) from None
+
+    def _delta(self, delta: RequestDelta, *, is_one: bool) -> Delta:
+        """A delta in wire types. Called for every token."""
+        token_bytes = self._tokenizer.token_bytes
+        return Delta(
+            delta.text,
+            delta.token_ids,
+            delta.thoughts,
+            delta.queue_s,
+            delta.index,
+            None if delta.logprobs is None else token_logprobs(delta.logprobs, token_bytes),
+            None if delta.prompt_logprobs is None else prompt_logprobs(delta.prompt_logprobs, token_bytes),
+            tool_calls=wire_calls(delta.tool_calls),
+            finish_reason=None if is_one else delta.finish_reason,
+        )
 
     @asynccontextmanager
     async def _submitted(
@@ -270,6 +293,15 @@ class PagedEngine:
     async def shutdown(self) -> None:
         """Abort what runs and end the engine."""
         await self._engine.shutdown()
+
+
+def _says_something(delta: RequestDelta) -> bool:
+    return bool(delta.text or delta.token_ids or delta.thoughts or delta.tool_calls or delta.prompt_logprobs)
+
+
+def _param_of(sampling: SamplingOptions) -> str:
+    """The field of the client's request that steers its tokens."""
+    return "thinking_budget" if sampling.constraint is None else sampling.constraint.param
 
 
 def has_own_process(settings: WorkerSettings) -> bool:

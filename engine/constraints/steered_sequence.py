@@ -4,6 +4,7 @@ So preemption does not touch the state, and a replay of the tokens rebuilds it.
 """
 
 from concurrent.futures import Future
+from typing import Literal
 
 import numpy as np
 from llguidance import LLMatcher
@@ -32,18 +33,20 @@ class SteeredSequence:
         self._stop_ids = stop_ids
 
     @property
-    def is_complete(self) -> bool:
-        """Whether the text is whole and nothing may follow it."""
-        return self._matcher is not None and self._matcher.is_stopped() and not self._matcher.is_error()
-
-    @property
     def is_broken(self) -> bool:
         """Whether no valid text can come any more: every token was forbidden, or a mask had taken too much work."""
         return self._matcher is not None and self._matcher.is_error()
 
-    def advance(self, token_id: int, *, is_thinking: bool, text: str) -> None:
-        """Take a token that does not end the sequence. is_thinking: what there is now ends in thoughts. text: what the
+    def advance(self, token_id: int, *, is_thinking: bool, text: str) -> Literal["stop", "abort"] | None:
+        """Take a token that does not end the sequence by itself; whether the text is whole now and nothing may follow
+        ("stop"), or can become valid no more ("abort"). is_thinking: what there is now ends in thoughts. text: what the
         token has completed of the answer."""
+        self._take(token_id, is_thinking, text)
+        if self._matcher is None or not self._matcher.is_stopped():
+            return None
+        return "abort" if self._matcher.is_error() else "stop"
+
+    def _take(self, token_id: int, is_thinking: bool, text: str) -> None:
         thinking = self._thinking
         if thinking is not None and thinking.phase == "thinking":
             thinking.advance(token_id, is_thinking=is_thinking)

@@ -34,9 +34,11 @@ from engine.kernels.reference.pages import copy_pages
 from engine.kernels.torch_operators import TorchOperators
 from engine.memory.spec import PoolPlan
 from engine.models.causal_lm import CausalLM
+from engine.prompt_reading import RowsRead
 from engine.runner.host_mirror import HostMirror
 from engine.runner.pool import zeroed_pool
 from engine.runner.runner import run_step
+from engine.sampling.prompt_rows import read_rows
 from engine.sampling.sampler import SamplingRow, sample
 
 
@@ -46,6 +48,7 @@ class _Unsampled:
 
     plan: StepPlan
     hidden: torch.Tensor | None  #: [rows, hidden]; None: the step has no sequences
+    read: tuple[RowsRead | None, ...]
     compute_s: float
     move_s: float
 
@@ -110,8 +113,13 @@ class EagerRunner:
             assert self._mirror is not None, "pages are swapped only where there is a mirror"
             move_s = self._mirror.move(plan.swap_outs, plan.swap_ins)
         self._copy_pages(plan.copies)
-        hidden = self._forward(plan.sequences) if plan.sequences else None
-        unsampled = _Unsampled(plan, hidden, time.perf_counter() - started - move_s, move_s)
+        sampling: torch.Tensor | None = None
+        read: tuple[RowsRead | None, ...] = ()
+        if plan.sequences:
+            hidden, last_rows = self._forward(plan.sequences)
+            sampling = hidden.index_select(0, last_rows)
+            read = read_rows(plan.sequences, hidden, self._model.logits)
+        unsampled = _Unsampled(plan, sampling, read, time.perf_counter() - started - move_s, move_s)
         if plan.needs_masks:
             self._unsampled = unsampled
         else:
@@ -128,7 +136,7 @@ class EagerRunner:
         started = time.perf_counter()
         samples = () if step.hidden is None else self._sample(step.plan.sequences, step.hidden, masks)
         compute_s = step.compute_s + time.perf_counter() - started
-        self._outputs.append(StepOutput(step.plan.step, samples, compute_s, step.move_s))
+        self._outputs.append(StepOutput(step.plan.step, samples, compute_s, step.move_s, step.read))
 
     def collect(self) -> StepOutput:
         """The output of the oldest step that was launched and not yet collected; never waits."""
@@ -165,8 +173,9 @@ class EagerRunner:
             destinations = torch.tensor([copy.dst for copy in group], device=self._device)
             copy_pages(self._pages[name], sources, destinations)
 
-    def _forward(self, sequences: tuple[ScheduledSequence, ...]) -> torch.Tensor:
-        """Final hidden states of the last token of each sequence that samples, [rows, hidden]."""
+    def _forward(self, sequences: tuple[ScheduledSequence, ...]) -> tuple[torch.Tensor, torch.Tensor]:
+        """Final hidden states of all tokens, [T, hidden], and the rows of the last token of each sequence that samples,
+        int64."""
         count = len(sequences)
         lengths = np.fromiter((len(s.token_ids) for s in sequences), np.int64, count)
         starts = np.fromiter((s.start for s in sequences), np.int64, count)
@@ -192,7 +201,7 @@ class EagerRunner:
         )
         hidden = self._model.forward(batch)
         wanted = np.fromiter((s.num_samples > 0 for s in sequences), np.bool_, count)
-        return hidden.index_select(0, torch.from_numpy(last_rows[wanted]).to(self._device))
+        return hidden, torch.from_numpy(last_rows[wanted]).to(self._device)
 
     def _sample(
         self, sequences: tuple[ScheduledSequence, ...], hidden: torch.Tensor, masks: TokenMasks | None

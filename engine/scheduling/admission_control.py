@@ -60,9 +60,10 @@ class AdmissionControl:
             raise InvalidRequest(f"token ids must lie in [0, {self._limits.vocab_size})", param="logit_bias")
         if params.n > self._max_running:
             raise InvalidRequest(f"n must not exceed {self._max_running}, the sequences of one step", param="n")
-        if len(prompt) + max(1, len(resume)) > self._limits.max_model_len:
+        num_output = max(min(1, params.max_tokens), len(resume))
+        if len(prompt) + num_output > self._limits.max_model_len:
             raise ContextTooLong(
-                f"the prompt has {len(prompt)} tokens; with at least one of output, only "
+                f"the prompt has {len(prompt)} tokens; {'with at least one of output, ' if num_output else ''}only "
                 f"{self._limits.max_model_len} fit",
                 num_prompt_tokens=len(prompt),
                 max_tokens=params.max_tokens,

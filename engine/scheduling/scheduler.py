@@ -10,6 +10,7 @@ sequence that turns out to have ended is dropped. Preemption and failed allocati
 
 from bisect import insort
 from dataclasses import dataclass
+from itertools import repeat
 from typing import NamedTuple
 
 from engine.batch import SampledToken, SequenceId, StepOutput, StepPlan
@@ -75,6 +76,7 @@ class Scheduler:
         self._is_short = False  # a request found no room in the step planned last, and waits for the steps in flight
         self._sole: Request | None = None  # the request that has the whole pool until it ends
         self.started: list[Request] = []  #: requests whose first step is the one planned last
+        self.prompts_done: list[Request] = []  #: requests without output whose prompt the last commit has completed
         self.counters = SchedulerCounters()
 
     # Requests come and go
@@ -149,8 +151,10 @@ class Scheduler:
         if self._swapper is not None:
             self._swapper.note_costs(plan, output)
         new_tokens: list[NewToken] = []
+        self.prompts_done = []
         advance = self._cache.advance
-        for scheduled, samples in zip(plan.sequences, output.samples, strict=True):
+        read_of = zip(plan.sequences, output.samples, output.read or repeat(None), strict=bool(output.read))
+        for scheduled, samples, read in read_of:
             assert len(samples) == scheduled.num_samples
             known = self._by_id.get(scheduled.sequence_id)
             if known is None:
@@ -160,6 +164,11 @@ class Scheduler:
             advance(scheduled.sequence_id, sequence.token_ids, num_computed)
             if not request.is_forked and num_computed >= request.num_prompt_tokens:
                 self._fork(request, sequence)
+            if read is not None:
+                assert request.reading is not None
+                request.reading.take(read)
+            if not request.params.max_tokens and num_computed >= request.num_prompt_tokens:
+                self.prompts_done.append(request)
             if samples:
                 receivers = (sequence,) if len(samples) == 1 else request.sequences
                 for receiver, sampled in zip(receivers, samples, strict=True):
@@ -268,7 +277,8 @@ class Scheduler:
             return False
         leader = sequences[0]
         target = _target(request, leader)
-        lengths = [len(sequence.token_ids) + 1 for sequence in sequences]
+        num_new = min(1, request.params.max_tokens)
+        lengths = [len(sequence.token_ids) + num_new for sequence in sequences]
         # One page per running sequence stays free: an admission that preemption would soon undo is no gain.
         num_spare = self.num_running
         if self._swapper is not None and self._swapper.has(request):
@@ -279,8 +289,10 @@ class Scheduler:
             builder.swap_in(moves)
             self._take_slots(sequences)
             return True
+        # Rows that are still to be read must be computed. Pages of such a prompt are cached for others all the same.
+        most = target - 1 if request.reading is None else min(target - 1, request.reading.next_row)
         num_hit = None
-        for max_hit in (target - 1, 0):
+        for max_hit in (most, 0):
             num_hit = self._cache.admit(
                 leader.sequence_id,
                 leader.token_ids,
@@ -398,7 +410,10 @@ def _target(request: Request, sequence: Sequence) -> int:
 
 def _samplers(request: Request, sequence: Sequence) -> list[Sequence]:
     """The sequences that get a token when this one reaches its target: itself; or all samples, when their prompt is
-    complete; or none, when a preempted request recomputes its prompt and every sample has tokens already."""
+    complete; or none, when a preempted request recomputes its prompt and every sample has tokens already, or when the
+    request wants no output."""
+    if not request.params.max_tokens:
+        return []
     if request.is_forked or len(request.sequences) == 1:
         return [sequence]
     return [] if sequence.num_output_tokens else request.sequences

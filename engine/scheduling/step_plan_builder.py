@@ -72,6 +72,7 @@ class StepPlanBuilder:
                 assert not sequence.num_pending, "a slot's first sample has no pending token"
                 history = tuple(known)
             sequence.is_history_sent = len(samplers) == 1
+        scored, pooled = (None, None) if request.reading is None else request.reading.plan_rows(start, end)
         scheduled = ScheduledSequence(  # by position, which takes half the time
             sequence.sequence_id,
             sequence.slot,
@@ -83,6 +84,8 @@ class StepPlanBuilder:
             len(known) - sequence.num_prompt_tokens + sequence.num_pending,
             history,
             sequence.num_prompt_tokens,
+            scored,
+            pooled,
         )
         (self._single if end - start == 1 else self._chunks).append(scheduled)
         self.budget = max(0, self.budget - (end - start))
