@@ -193,23 +193,21 @@ class PagedEngine:
                 raise ApiError(ErrorCode.INVALID_REQUEST, message, param="response_format")
             params = replace(params, constraint=prompt.constraint)
         if params.needs_masks:
-            await self._check_constraint(params, sampling)
+            await self._check_constraint(params, "tools" if prompt.constraint is not None else _param_of(sampling))
         async with self._submitted(prompt.token_ids, params, request_id, resume_token_ids, cache_salt) as stream:
             yield Accepted()
             usage = SampleUsage(params.n)
             async for delta in stream:
-                said = delta.text or delta.token_ids or delta.thoughts or delta.tool_calls
-                if params.n > 1 or said or delta.prompt_logprobs:
+                if params.n > 1 or _says_something(delta):
                     yield self._delta(delta, is_one=params.n == 1)
                 if delta.finish_reason is not None and (finished := usage.take(delta)) is not None:
                     yield finished
 
-    async def _check_constraint(self, params: SamplingParams, sampling: SamplingOptions) -> None:
+    async def _check_constraint(self, params: SamplingParams, param: str) -> None:
         """Compile the constraint in a thread. Raises ApiError, which names the field of the client's request."""
         try:
             await asyncio.to_thread(self._engine.check_constraint, params)
         except EngineError as error:
-            param = "thinking_budget" if sampling.constraint is None else sampling.constraint.param
             raise ApiError(ErrorCode.INVALID_REQUEST, str(error), param=param) from None
 
     def _delta(self, delta: RequestDelta, *, is_one: bool) -> Delta:
@@ -295,6 +293,15 @@ class PagedEngine:
     async def shutdown(self) -> None:
         """Abort what runs and end the engine."""
         await self._engine.shutdown()
+
+
+def _says_something(delta: RequestDelta) -> bool:
+    return bool(delta.text or delta.token_ids or delta.thoughts or delta.tool_calls or delta.prompt_logprobs)
+
+
+def _param_of(sampling: SamplingOptions) -> str:
+    """The field of the client's request that steers its tokens."""
+    return "thinking_budget" if sampling.constraint is None else sampling.constraint.param
 
 
 def has_own_process(settings: WorkerSettings) -> bool:
