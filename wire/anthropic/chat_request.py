@@ -37,7 +37,8 @@ def chat_fields(request: MessagesRequest) -> dict[str, Any]:
     if isinstance(request.thinking, ThinkingEnabled):
         fields["thinking_budget"] = request.thinking.budget_tokens
     config = request.output_config
-    if config is not None and config.format is not None:
+    is_call = fields.get("tool_choice") not in (None, "auto", "none")  # then there is no text that could have a format
+    if config is not None and config.format is not None and not is_call:
         schema = {"name": "output", "schema": config.format.schema_, "strict": True}
         fields["response_format"] = {"type": "json_schema", "json_schema": schema}
     return {name: value for name, value in fields.items() if value is not None}

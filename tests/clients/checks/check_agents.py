@@ -11,7 +11,7 @@ CHAT = agents.OpenAIChatCompletionsModel(model=MODEL, openai_client=client)
 
 
 @agents.function_tool
-def add(a: int) -> int:
+def add(a: bool) -> int:
     """Adds one."""
     return a + 1
 

@@ -6,13 +6,15 @@ from harness import KEY, MODEL, V1, check, run
 from langchain_core.messages import HumanMessage, ToolMessage
 from langchain_core.tools import tool
 from langchain_openai import ChatOpenAI, OpenAI, OpenAIEmbeddings
-from pydantic import BaseModel
+from pydantic import BaseModel, ConfigDict
 
 SENT = {"model": MODEL, "base_url": V1, "api_key": KEY, "max_retries": 0, "temperature": 0}
 
 
 class Reply(BaseModel):
-    """The answer."""
+    """The answer. A small model would go on with fields of its own, if it might."""
+
+    model_config = ConfigDict(extra="forbid")
 
     yes: bool
 
@@ -37,7 +39,7 @@ def chats():
 @check("tools: bind_tools, result, answer")
 def tools():
     asked = HumanMessage("Add.")
-    reply = chat().bind_tools([add], tool_choice="required").invoke([asked])
+    reply = chat().bind_tools([add], tool_choice="required", strict=True).invoke([asked])
     assert reply.tool_calls[0]["name"] == "add"
     result = ToolMessage("2", tool_call_id=reply.tool_calls[0]["id"])
     chat().bind_tools([add]).invoke([asked, reply, result])
@@ -64,7 +66,7 @@ def completions():
 
 @check("chat over responses, with a tool")
 def responses():
-    reply = chat(use_responses_api=True).bind_tools([add], tool_choice="required").invoke("Add.")
+    reply = chat(use_responses_api=True).bind_tools([add], tool_choice="required", strict=True).invoke("Add.")
     assert reply.tool_calls[0]["name"] == "add"
     assert chat(use_responses_api=True, max_tokens=12).invoke("Hello!").text
 

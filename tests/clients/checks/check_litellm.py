@@ -18,7 +18,12 @@ TOOL = {
     "type": "function",
     "function": {
         "name": "add",
-        "parameters": {"type": "object", "properties": {"a": {"type": "boolean"}}, "required": ["a"]},
+        "parameters": {
+            "type": "object",
+            "properties": {"a": {"type": "boolean"}},
+            "required": ["a"],
+            "additionalProperties": False,
+        },
     },
 }
 

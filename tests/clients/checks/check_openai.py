@@ -7,6 +7,8 @@ from harness import KEY, MODEL, V1, check, refusal, run
 from pydantic import BaseModel
 
 client = openai.OpenAI(base_url=V1, api_key=KEY, max_retries=0, timeout=120, _strict_response_validation=True)
+#: The client's models know neither the null that ends no chunk of a completion nor that of the first token in an echo.
+lenient = openai.OpenAI(base_url=V1, api_key=KEY, max_retries=0, timeout=120)
 HELLO = [{"role": "user", "content": "Hello!"}]
 SUM = {
     "type": "function",
@@ -115,14 +117,13 @@ def tolerated():
 
 @check("chat: response_format json_object")
 def json_object():
-    assert isinstance(
-        json.loads(
-            chat(response_format={"type": "json_object"}, max_tokens=200, temperature=1, seed=1)
-            .choices[0]
-            .message.content
-        ),
-        dict,
-    )
+    # The object has no bound, and a small model may fill its context with it.
+    choice = chat(response_format={"type": "json_object"}, max_tokens=400).choices[0]
+    if choice.finish_reason == "length":
+        assert choice.message.content.lstrip().startswith("{")
+        return "cut at max_tokens"
+    assert isinstance(json.loads(choice.message.content), dict)
+    return None
 
 
 @check("chat.parse: json_schema of a pydantic model")
@@ -169,14 +170,14 @@ def completions():
     assert [choice.text for choice in create(prompt=["Once upon", "Once upon"]).choices] == [one, one]
     create(prompt=[5, 6, 7])
     assert len(create(prompt=[[5, 6], [7]], n=2, temperature=1).choices) == 4
-    stream = client.completions.create(model=MODEL, prompt="Once upon", max_tokens=4, temperature=0, stream=True)
+    stream = lenient.completions.create(model=MODEL, prompt="Once upon", max_tokens=4, temperature=0, stream=True)
     assert "".join(chunk.choices[0].text for chunk in stream if chunk.choices) == one
 
 
 @check("completions: echo with logprobs, suffix refused")
 def echo():
-    reply = strict(
-        client.completions.create(model=MODEL, prompt="Once upon a", max_tokens=1, echo=True, logprobs=2, temperature=0)
+    reply = lenient.completions.create(
+        model=MODEL, prompt="Once upon a", max_tokens=1, echo=True, logprobs=2, temperature=0
     )
     listed = reply.choices[0].logprobs
     assert listed.token_logprobs[0] is None

@@ -3,7 +3,7 @@
 from importlib.metadata import version
 
 from harness import KEY, MODEL, V1, check, run
-from pydantic import BaseModel
+from pydantic import BaseModel, ConfigDict
 from pydantic_ai import Agent, NativeOutput, ToolOutput
 from pydantic_ai.models.openai import OpenAIChatModel, OpenAIResponsesModel
 from pydantic_ai.providers.openai import OpenAIProvider
@@ -17,7 +17,9 @@ MODELS = {
 
 
 class Reply(BaseModel):
-    """The answer."""
+    """The answer. A small model would go on with fields of its own, if it might."""
+
+    model_config = ConfigDict(extra="forbid")
 
     yes: bool
 
