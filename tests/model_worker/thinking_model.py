@@ -60,12 +60,19 @@ def write_sayings(
         model.model.embed_tokens.weight.copy_(torch.eye(config.vocab_size, _HIDDEN))
         model.lm_head.weight.zero_()
         for tokens in sayings:
-            ids = [backend.encode(token).ids for token in tokens]
-            assert all(len(each) == 1 for each in ids)
-            for (before,), (after,) in pairwise(ids):
+            ids = [_id_of(backend, token) for token in tokens]
+            for before, after in pairwise(ids):
                 model.lm_head.weight[after, before] = 1.0
     model.save_pretrained(folder)
     backend.save(str(folder / "tokenizer.json"))
     settings = {"eos_token": ends[0], "chat_template": template}
     (folder / "tokenizer_config.json").write_text(json.dumps(settings))
     return folder
+
+
+def _id_of(backend: Tokenizer, token: str) -> int:
+    token_id = backend.token_to_id(token)
+    if token_id is not None:
+        return int(token_id)
+    (token_id,) = backend.encode(token).ids
+    return int(token_id)
