@@ -309,7 +309,7 @@ class EngineCore:
             return said, _stopped(output)
         if steered is not None:
             newest = sequence.token_ids[-1]
-            reason = steered.advance(newest, is_thinking=output.is_thinking, text=said.text) or reason
+            reason = steered.advance(newest, is_thinking=output.is_thinking, text=output.answered) or reason
         if reason is not None:
             said = said.then(output.flush())
         return said, _stopped(output) if reason == "stop" else reason

@@ -83,7 +83,8 @@ def sampling_params(
             skip_special_tokens=options.skip_special_tokens is not False,
             thoughts=thoughts,
             constraint=options.constraint and Constraint(options.constraint.kind, options.constraint.value),
-            thinking_budget=options.thinking_budget,
+            # Without tags there are no thoughts, so that any budget is kept.
+            thinking_budget=options.thinking_budget if thoughts is not None else None,
         )
     except InvalidRequest as error:
         raise as_api_error(error) from None

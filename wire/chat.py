@@ -8,7 +8,7 @@ from wire.constraints import OutputConstraint
 from wire.tools import CallId, ToolCalls
 
 Role = Literal["system", "user", "assistant", "tool"]
-FinishReason = Literal["stop", "length", "abort"]
+FinishReason = Literal["stop", "length", "abort", "tool_calls"]
 
 MAX_SAMPLES = 16
 MAX_LOGPROBS = 20

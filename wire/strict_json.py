@@ -9,6 +9,7 @@ body models need `fail_fast` for the same reason: otherwise pydantic collects an
 
 import json
 import re
+from collections.abc import Mapping
 from typing import Any, NoReturn, TypeVar
 
 from pydantic import BaseModel, ValidationError
@@ -55,8 +56,13 @@ def parse_model(model: type[Model], body: bytes) -> Model:
     value = parse_json(body)
     if not isinstance(value, dict):
         raise ApiError(ErrorCode.INVALID_REQUEST, "The body must be a JSON object.")
+    return to_model(model, value)
+
+
+def to_model(model: type[Model], fields: Mapping[str, Any]) -> Model:
+    """Validate decoded fields; raises ApiError INVALID_REQUEST or UNSUPPORTED_PARAMETER."""
     try:
-        return model.model_validate(value)
+        return model.model_validate(fields)
     except ValidationError as error:
         raise _as_api_error(error) from None
 

@@ -12,7 +12,12 @@ from wire.openai.replies import OpenAIFinish
 from wire.openai.shape import AnswerShape
 from wire.sse import SseEvent, encode
 
-_OPENAI_FINISH: dict[FinishReason, OpenAIFinish] = {"stop": "stop", "length": "length", "abort": "stop"}
+_OPENAI_FINISH: dict[FinishReason, OpenAIFinish] = {
+    "stop": "stop",
+    "length": "length",
+    "abort": "stop",
+    "tool_calls": "tool_calls",
+}
 
 #: Compact and in the text's own characters. Made once: json.dumps with options makes an encoder at each call.
 _ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
