@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from engine.config import ModelLimits, SamplingParams, StepLimits
+from engine.config import ModelLimits, PoolingParams, SamplingParams, StepLimits
 from engine.errors import EngineDead
 from engine.memory.ledger import PoolCell
 from engine.request import RequestDelta
@@ -27,6 +27,7 @@ class Add:
     params: SamplingParams
     resume_token_ids: tuple[int, ...]
     cache_salt: bytes
+    pooling: PoolingParams | None = None  #: the request is for a vector, and `params` are NO_OUTPUT
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from engine.batch import SampledToken
-from engine.config import EngineConfig, PoolingParams, SamplingParams
+from engine.config import NO_OUTPUT, EngineConfig, PoolingParams, SamplingParams
 from engine.errors import InvalidRequest
 from engine.memory.kv_cache import KVCache
 from engine.memory.ledger import Ledger, PoolCell, picture, take_ledger
@@ -43,10 +43,6 @@ if TYPE_CHECKING:
     from engine.model_info import ModelInfo
     from engine.runner.runner import Runner
     from engine.text.tokenizer import Tokenizer
-
-
-#: Sampling parameters of a request for a vector, which samples nothing.
-NO_OUTPUT = SamplingParams(max_tokens=0)
 
 
 class EngineCore:
