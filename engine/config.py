@@ -235,6 +235,7 @@ class SamplingParams:
     logit_bias: Mapping[int, float] = field(default_factory=dict, hash=False)
     seed: int | None = None
     stop: tuple[str, ...] = ()  #: generation ends before the first of these in the text, which does not contain it
+    include_stop_str_in_output: bool = False  #: the text ends with the stop string instead
     stop_token_ids: tuple[int, ...] = ()
     ignore_eos: bool = False
     min_tokens: int = 0  #: end-of-sequence and stop tokens are forbidden before so many tokens

@@ -162,7 +162,7 @@ class EngineCore:
                 self._make_detokenizer(
                     params.skip_special_tokens, params.tool_calls.marks if params.tool_calls is not None else (), prompt
                 ),
-                StopStrings(params.stop) if params.stop else None,
+                StopStrings(params.stop, is_shown=params.include_stop_str_in_output) if params.stop else None,
                 ThoughtSplitter(params.thoughts) if params.thoughts is not None else None,
                 ToolCallParser(params.tool_calls, sequence.index) if params.tool_calls is not None else None,
             )

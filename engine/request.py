@@ -255,8 +255,10 @@ class StopStrings:
     where the pieces were cut. The match that ends first wins; among matches that end together, the longest.
     """
 
-    def __init__(self, stops: tuple[str, ...]) -> None:
+    def __init__(self, stops: tuple[str, ...], *, is_shown: bool = False) -> None:
+        """is_shown: the text ends with the stop string, not before it."""
         self._stops = stops
+        self._is_shown = is_shown
         self._failures = [_failure_table(stop) for stop in stops]
         self._states = [0] * len(stops)
         self._held = ""
@@ -271,7 +273,7 @@ class StopStrings:
             if longest is not None:
                 self.found = longest
                 self._held += text[: position + 1]
-                shown = self._held[: len(self._held) - len(longest)]
+                shown = self._held if self._is_shown else self._held[: len(self._held) - len(longest)]
                 self._held = ""
                 return shown
         self._held += text

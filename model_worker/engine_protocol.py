@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from engine.config import ThoughtTags
-from wire.answers import Delta, Finished
+from wire.answers import Delta, Finished, PromptEcho
 from wire.chat import ChatMessage, SamplingOptions, TemplateKwargs
 from wire.tools import ToolChoice, ToolDefinition
 from wire.workers import Capacity, GenerateRequest, Load, ModelCard, PoolPicture
@@ -93,6 +93,10 @@ class Engine(Protocol):
         in another thread."""
         ...
 
+    def echo(self, prompt: Prompt) -> PromptEcho:
+        """The prompt as text and tokens. Raises UNSUPPORTED_PARAMETER where another server knows them."""
+        ...
+
     def generate(
         self,
         prompt: Prompt,
@@ -104,7 +108,8 @@ class Engine(Protocol):
     ) -> AsyncGenerator[Piece, None]:
         """Yields Accepted, then deltas, then Finished. Raises ApiError: instead of Accepted for a refusal, later for a
         failure. With `resume_token_ids`, the first tokens of the answer, it continues after them. An engine that keeps
-        the prefixes of prompts shares them only among requests of the same `cache_salt`.
+        the prefixes of prompts shares them only among requests of the same `cache_salt`. With several samples
+        (`sampling.n`), the last delta of each has its finish reason.
 
         Closing the generator, at any point, aborts the request within one step and frees its pages.
         """

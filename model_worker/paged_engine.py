@@ -22,14 +22,17 @@ from engine.errors import (
 from engine.json_files import read_object
 from engine.loader import find_model_folder
 from engine.memory.ledger import PoolCell as EnginePoolCell
+from engine.request import RequestDelta
 from engine.runner import follow_if_told_to
 from engine.stats import EngineStats
+from model_worker.answer_end import SampleUsage
 from model_worker.config import WorkerSettings
 from model_worker.engine_protocol import Accepted, Piece, Prompt, PromptSource
 from model_worker.errors import BadCheckpoint, EngineBroken, LoadFailed, StartError
+from model_worker.logprobs import named_token, prompt_logprobs, token_logprobs
 from model_worker.translate import SamplingDefaults, as_api_error, sampling_params
-from wire.answers import Delta, Finished
-from wire.chat import SamplingOptions, TemplateKwargs, Usage
+from wire.answers import Delta, PromptEcho
+from wire.chat import SamplingOptions, TemplateKwargs
 from wire.errors import ApiError, ErrorCode
 from wire.workers import Capacity, Load, ModelCard, PageCounts, PoolPicture
 
@@ -131,6 +134,13 @@ class PagedEngine:
             raise as_api_error(error) from None
         return Prompt(source=source, token_ids=tuple(token_ids), thoughts=self._tokenizer.thought_tags(token_ids))
 
+    def echo(self, prompt: Prompt) -> PromptEcho:
+        """The text as it was given, or that of the tokens with the special ones in it."""
+        token_ids = prompt.token_ids
+        is_given = isinstance(prompt.source, str)
+        text = prompt.source if is_given else self._tokenizer.decode(token_ids, skip_special_tokens=False)
+        return PromptEcho(text, token_ids, named_token(token_ids[0], 0.0, self._tokenizer.token_bytes))
+
     async def generate(
         self,
         prompt: Prompt,
@@ -161,19 +171,26 @@ class PagedEngine:
         )
         async with self._submitted(prompt.token_ids, params, request_id, resume_token_ids, cache_salt) as stream:
             yield Accepted()
+            usage = SampleUsage(params.n)
             async for delta in stream:
-                if delta.text or delta.token_ids or delta.thoughts:
-                    yield Delta(
-                        text=delta.text, token_ids=delta.token_ids, queue_s=delta.queue_s, thoughts=delta.thoughts
-                    )
-                if delta.finish_reason is not None:
-                    usage = Usage.counted(
-                        delta.num_prompt_tokens,
-                        delta.num_output_tokens,
-                        delta.num_cached_tokens,
-                        delta.num_thought_tokens,
-                    )
-                    yield Finished(finish_reason=delta.finish_reason, usage=usage)
+                if params.n > 1 or delta.text or delta.token_ids or delta.thoughts or delta.prompt_logprobs:
+                    yield self._delta(delta, is_one=params.n == 1)
+                if delta.finish_reason is not None and (finished := usage.take(delta)) is not None:
+                    yield finished
+
+    def _delta(self, delta: RequestDelta, *, is_one: bool) -> Delta:
+        """A delta in wire types. Called for every token."""
+        token_bytes = self._tokenizer.token_bytes
+        return Delta(
+            delta.text,
+            delta.token_ids,
+            delta.thoughts,
+            delta.queue_s,
+            delta.index,
+            None if delta.logprobs is None else token_logprobs(delta.logprobs, token_bytes),
+            None if delta.prompt_logprobs is None else prompt_logprobs(delta.prompt_logprobs, token_bytes),
+            finish_reason=None if is_one else delta.finish_reason,
+        )
 
     @asynccontextmanager
     async def _submitted(

@@ -63,12 +63,16 @@ def parse_model(model: type[Model], body: bytes) -> Model:
 
 def _as_api_error(error: ValidationError) -> ApiError:
     first = error.errors(include_url=False, include_input=False)[0]
-    param = ".".join(str(part) for part in first["loc"] if not _is_union_tag(part)) or None
+    own = first.get("ctx", {}).get("param")  # a check of several fields, or inside a value, says where it failed
+    location = [str(part) for part in first["loc"] if not _is_union_tag(part)]
+    param = ".".join(location + ([own] if isinstance(own, str) and own else [])) or None
     if param is not None and len(param) > _MAX_PARAM_CHARS:
         param = param[:_MAX_PARAM_CHARS] + "..."
     if first["type"] == "extra_forbidden":
         return ApiError(ErrorCode.UNSUPPORTED_PARAMETER, f"The parameter {param!r} is not supported.", param=param)
     message = first["msg"].removeprefix("Value error, ")
+    if first["type"] == "unsupported":
+        return ApiError(ErrorCode.UNSUPPORTED_PARAMETER, message, param=param)
     return ApiError(ErrorCode.INVALID_REQUEST, f"{param}: {message}" if param else message, param=param)
 
 
