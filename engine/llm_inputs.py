@@ -60,7 +60,7 @@ def one_per_prompt(params: _Params | Sequence[_Params] | None, default: _Params,
     kind = type(default)
     if params is None or isinstance(params, kind):
         return [default if params is None else params] * count
-    listed = _listed(params, "params")
+    listed = list(params) if isinstance(params, list | tuple) else [params]
     if not all(isinstance(one, kind) for one in listed):
         raise InvalidRequest(f"params must be {kind.__name__}, or a list of them", param="params")
     if len(listed) != count:
@@ -78,7 +78,7 @@ def _listed(value: Any, param: str) -> list[Any]:
 
 
 def _checked_ids(token_ids: Any) -> list[int]:
-    listed = _listed(token_ids, "prompt")
+    listed = list(token_ids) if isinstance(token_ids, Sequence) else [None]
     if not all(isinstance(token_id, int) and not isinstance(token_id, bool) for token_id in listed):
         raise InvalidRequest("a prompt must be a text, a list of token ids, or a dict of one of these", param="prompt")
     return listed
@@ -88,9 +88,22 @@ def _checked_message(message: Any) -> dict[str, Any]:
     if not isinstance(message, Mapping) or not isinstance(message.get("role"), str):
         raise InvalidRequest("a message must be a dict with role and content", param="messages")
     content = message.get("content")
-    if not isinstance(content, str | None):
-        content = "".join(_text_of_part(part) for part in _listed(content, "content"))
+    if isinstance(content, list | tuple):
+        content = "".join(_text_of_part(part) for part in content)
+    elif not isinstance(content, str | None):
+        raise InvalidRequest("the content of a message must be a text, a list of parts, or None", param="messages")
+    if not all(map(_is_call, _listed(message.get("tool_calls") or (), "tool_calls"))):
+        raise InvalidRequest("a tool call needs a function with name and arguments", param="messages")
     return {**message, "content": content}
+
+
+def _is_call(call: Any) -> bool:
+    function = call.get("function") if isinstance(call, Mapping) else None
+    return (
+        isinstance(function, Mapping)
+        and isinstance(function.get("name"), str)
+        and isinstance(function.get("arguments"), str | Mapping)
+    )
 
 
 def _text_of_part(part: Any) -> str:

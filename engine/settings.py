@@ -71,6 +71,10 @@ def setting_field(kind: type, name: str) -> SettingField:
 def check_settings(values: object) -> None:
     """Raise ValueError with one sentence for the first field whose value is not allowed."""
     kind: type = type(values)
+    try:
+        check_plain_types(values)
+    except InvalidRequest as error:
+        raise ValueError(str(error)) from None
     for entry in setting_fields(kind):
         reason = _why_refused(entry, getattr(values, entry.field))
         if reason is not None:

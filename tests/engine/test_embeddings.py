@@ -31,7 +31,8 @@ def vectors_of(llm: LLM, pooling: Pooling, prompts: Sequence[list[int]] = PROMPT
 @torch.no_grad()
 def expected(model: TinyModel, prompt: list[int], pooling: Pooling) -> torch.Tensor:
     rows = model.reference(torch.tensor([prompt]), output_hidden_states=True).hidden_states[-1][0]
-    return {"mean": rows.mean(dim=0), "last": rows[-1], "cls": rows[0]}[pooling]
+    pooled: dict[str, torch.Tensor] = {"mean": rows.mean(dim=0), "last": rows[-1], "cls": rows[0]}
+    return pooled[pooling]
 
 
 @pytest.mark.parametrize("pooling", POOLINGS)
