@@ -123,13 +123,17 @@ class PagedEngine:
         """Token ids of a text or of a conversation. Raises ApiError for messages that the model's template rejects."""
         if isinstance(source, tuple):
             return Prompt(source=source, token_ids=source)
+        if not isinstance(source, str) and source.tools and source.tool_choice != "none":
+            raise ApiError(ErrorCode.UNSUPPORTED_PARAMETER, "This engine calls no tools.", param="tools")
         try:
             if isinstance(source, str):
                 token_ids = self._tokenizer.encode(source, add_special_tokens=add_special_tokens is not False)
                 return Prompt(source=source, token_ids=tuple(token_ids))
             token_ids = self._tokenizer.render_chat(
                 [message.model_dump() for message in source.messages],
+                add_generation_prompt=source.add_generation_prompt,
                 chat_template_kwargs=self._chat_template_kwargs | source.chat_template_kwargs,
+                continue_final_message=source.continue_final_message,
             )
         except EngineError as error:
             raise as_api_error(error) from None
@@ -138,8 +142,9 @@ class PagedEngine:
     def echo(self, prompt: Prompt) -> PromptEcho:
         """The text as it was given, or that of the tokens with the special ones in it."""
         token_ids = prompt.token_ids
-        is_given = isinstance(prompt.source, str)
-        text = prompt.source if is_given else self._tokenizer.decode(token_ids, skip_special_tokens=False)
+        text = prompt.source
+        if not isinstance(text, str):
+            text = self._tokenizer.decode(token_ids, skip_special_tokens=False)
         return PromptEcho(text, token_ids, named_token(token_ids[0], 0.0, self._tokenizer.token_bytes))
 
     async def generate(

@@ -77,7 +77,8 @@ COMMON: Mapping[str, Known] = {
     "thinking_token_budget": Refused("not served", example=64),
 }
 
-CHAT: Mapping[str, Known] = COMMON | {
+CHAT: Mapping[str, Known] = {
+    **COMMON,
     "prediction": Accepted("a hint for speed", {"type": "content", "content": "a"}),
     "include_reasoning": Refused("thoughts are a field of their own", (True,), False),
     "verbosity": Refused("models have no such setting", ("medium",), "low"),
@@ -94,7 +95,8 @@ CHAT: Mapping[str, Known] = COMMON | {
     "transforms": Refused("messages go to the model as they are", example=["middle-out"]),
 }
 
-COMPLETIONS: Mapping[str, Known] = COMMON | {
+COMPLETIONS: Mapping[str, Known] = {
+    **COMMON,
     "suffix": Refused("models here continue text, none fills a gap", example="end"),
 }
 
