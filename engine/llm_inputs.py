@@ -60,8 +60,8 @@ def one_per_prompt(params: _Params | Sequence[_Params] | None, default: _Params,
     kind = type(default)
     if params is None or isinstance(params, kind):
         return [default if params is None else params] * count
-    listed = list(params) if isinstance(params, list | tuple) else [params]
-    if not all(isinstance(one, kind) for one in listed):
+    listed = [one for one in params if isinstance(one, kind)] if isinstance(params, list | tuple) else []
+    if not isinstance(params, list | tuple) or len(listed) < len(params):
         raise InvalidRequest(f"params must be {kind.__name__}, or a list of them", param="params")
     if len(listed) != count:
         raise InvalidRequest(f"{count} prompts, but {len(listed)} params", param="params")
@@ -78,10 +78,10 @@ def _listed(value: Any, param: str) -> list[Any]:
 
 
 def _checked_ids(token_ids: Any) -> list[int]:
-    listed = list(token_ids) if isinstance(token_ids, Sequence) else [None]
-    if not all(isinstance(token_id, int) and not isinstance(token_id, bool) for token_id in listed):
+    is_list = isinstance(token_ids, Sequence)
+    if not is_list or not all(isinstance(one, int) and not isinstance(one, bool) for one in token_ids):
         raise InvalidRequest("a prompt must be a text, a list of token ids, or a dict of one of these", param="prompt")
-    return listed
+    return list(token_ids)
 
 
 def _checked_message(message: Any) -> dict[str, Any]:

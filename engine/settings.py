@@ -83,7 +83,8 @@ def check_settings(values: object) -> None:
 
 def check_plain_types(values: object) -> None:
     """Raise InvalidRequest for the first field that should be a number, a truth value or a text, and is not."""
-    for name, allowed, words in _plain_fields(type(values)):
+    kind: type = type(values)
+    for name, allowed, words in _plain_fields(kind):
         value = getattr(values, name)
         if not isinstance(value, allowed) or (isinstance(value, bool) and bool not in allowed):
             raise InvalidRequest(f"{name} must be {words}, got {type(value).__name__}", param=name)

@@ -31,6 +31,7 @@ PARAMS: dict[str, st.SearchStrategy[object]] = {
     "logprobs": st.none() | st.integers(0, 20),
     "prompt_logprobs": st.none() | st.integers(0, 20),
     "skip_special_tokens": st.booleans(),
+    "include_stop_str_in_output": st.booleans(),
     "thoughts": st.none() | st.builds(ThoughtTags),
     "tool_calls": st.none() | st.builds(ToolCallSyntax, format=st.just("hermes")),
 }

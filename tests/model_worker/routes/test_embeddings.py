@@ -69,8 +69,9 @@ async def test_a_field_that_is_wrong_is_named(serve: Serve, change: dict[str, An
 
 async def test_null_fields_mean_absent_and_many_inputs_are_answered_in_order(serve: Serve) -> None:
     async with serve() as served:
-        body = {"model": "echo", "input": [f"text {i}" for i in range(100)], "user": "u", "dimensions": None}
+        texts = [f"text {i}" for i in range(100)]
+        body = {"model": "echo", "input": texts, "user": "u", "dimensions": None}
         first = (await served.client.post("/v1/embeddings", json=body)).json()
-        second = (await served.client.post("/v1/embeddings", json={**body, "input": body["input"][::-1]})).json()
+        second = (await served.client.post("/v1/embeddings", json={**body, "input": texts[::-1]})).json()
     assert [one["index"] for one in first["data"]] == list(range(100))
     assert [one["embedding"] for one in first["data"]] == [one["embedding"] for one in second["data"]][::-1]
