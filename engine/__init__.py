@@ -5,8 +5,15 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from engine.async_engine import AsyncEngine, RequestStream
-    from engine.config import EngineConfig, SamplingParams
-    from engine.llm import LLM, CompletionOutput, RequestOutput
+    from engine.config import EngineConfig, PoolingParams, SamplingParams
+    from engine.llm import LLM
+    from engine.llm_outputs import (
+        CompletionOutput,
+        EmbeddingRequestOutput,
+        Logprob,
+        RequestOutput,
+        ScoringRequestOutput,
+    )
     from engine.request import RequestDelta, TokenLogprob
     from engine.stats import EngineStats
 
@@ -14,25 +21,33 @@ __all__ = [
     "LLM",
     "AsyncEngine",
     "CompletionOutput",
+    "EmbeddingRequestOutput",
     "EngineConfig",
     "EngineStats",
+    "Logprob",
+    "PoolingParams",
     "RequestDelta",
     "RequestOutput",
     "RequestStream",
     "SamplingParams",
+    "ScoringRequestOutput",
     "TokenLogprob",
 ]
 
 _HOME = {
     "LLM": "engine.llm",
     "AsyncEngine": "engine.async_engine",
-    "CompletionOutput": "engine.llm",
+    "CompletionOutput": "engine.llm_outputs",
+    "EmbeddingRequestOutput": "engine.llm_outputs",
     "EngineConfig": "engine.config",
     "EngineStats": "engine.stats",
+    "Logprob": "engine.llm_outputs",
+    "PoolingParams": "engine.config",
     "RequestDelta": "engine.request",
-    "RequestOutput": "engine.llm",
+    "RequestOutput": "engine.llm_outputs",
     "RequestStream": "engine.async_engine",
     "SamplingParams": "engine.config",
+    "ScoringRequestOutput": "engine.llm_outputs",
     "TokenLogprob": "engine.request",
 }
 

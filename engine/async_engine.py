@@ -13,17 +13,17 @@ import uuid
 import weakref
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Self
 
 from engine.backend import Abort, Add, Backend, Drain, Picture, Receiver, Serving, Stop
-from engine.config import EngineConfig, ModelLimits, SamplingParams, StepLimits
+from engine.config import NO_OUTPUT, EngineConfig, ModelLimits, PoolingParams, SamplingParams, StepLimits
 from engine.core import LoadedEngine, load_engine
 from engine.engine_process.parent import EngineProcess
 from engine.engine_thread import EngineThread
 from engine.errors import EngineDead, InvalidRequest
 from engine.memory.ledger import PoolCell
-from engine.request import RequestDelta, gather_delta, merge_deltas
+from engine.request import Embedding, RequestDelta, gather_delta, merge_deltas
 from engine.stats import EngineStats
 
 if TYPE_CHECKING:
@@ -203,22 +203,43 @@ class AsyncEngine:
         output tokens that the request already has from another replica: they count as output, their text is not sent
         again. Requests share cached prefixes only with requests of the same salt.
         """
+        return self._submit(request_id, Add("", tuple(prompt_token_ids), params, tuple(resume_token_ids), cache_salt))
+
+    async def embed(
+        self,
+        prompt_token_ids: Sequence[int],
+        params: PoolingParams,
+        *,
+        request_id: str | None = None,
+        cache_salt: bytes = b"",
+    ) -> Embedding:
+        """One vector of a prompt's final hidden states. A caller that is cancelled aborts the request.
+
+        Raises what `generate` raises, and InvalidRequest for more dimensions than the model's vectors have.
+        """
+        add = Add("", tuple(prompt_token_ids), NO_OUTPUT, (), cache_salt, params)
+        async with self._submit(request_id, add) as stream:
+            return Embedding.of_delta(await anext(stream), params)
+
+    def _submit(self, request_id: str | None, request: Add) -> RequestStream:
+        """request: without its id."""
         request_id = request_id if request_id is not None else uuid.uuid4().hex
         loop = asyncio.get_running_loop()
         admission = self._serving.admission
-        prompt, resume = tuple(prompt_token_ids), tuple(resume_token_ids)
-        admission.check_request(prompt, params, resume)
-        self.check_constraint(params)
+        prompt, resume = request.prompt_token_ids, request.resume_token_ids
+        admission.check_request(prompt, request.params, resume)
+        self.check_constraint(request.params)
+        num_samples = request.params.n
         with self._lock:
             if self._refusal is not None:
                 raise self._refusal
             if request_id in self._open:
                 raise InvalidRequest(f"request id {request_id!r} is in use", param="request_id")
             admission.reserve_place(len(prompt) + len(resume))
-            stream = RequestStream(request_id, params.n, loop, self.abort)
-            self._open[request_id] = _Open(weakref.ref(stream), params.n)
+            stream = RequestStream(request_id, num_samples, loop, self.abort)
+            self._open[request_id] = _Open(weakref.ref(stream), num_samples)
             # Inside the lock: a backend that dies now has either seen the stream or refused the request.
-            self._backend.send(Add(request_id, prompt, params, resume, cache_salt))
+            self._backend.send(replace(request, request_id=request_id))
         return stream
 
     def check_constraint(self, params: SamplingParams) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from engine.config import ModelLimits, SamplingParams, StepLimits
+from engine.config import ModelLimits, PoolingParams, SamplingParams, StepLimits
 from engine.constraints.compiler import GrammarCompiler
 from engine.errors import EngineDead
 from engine.memory.ledger import PoolCell
@@ -28,6 +28,7 @@ class Add:
     params: SamplingParams
     resume_token_ids: tuple[int, ...]
     cache_salt: bytes
+    pooling: PoolingParams | None = None  #: the request is for a vector, and `params` are NO_OUTPUT
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Annotated, Literal, get_args
 
 from engine.errors import InvalidRequest
-from engine.settings import Setting, check_settings
+from engine.settings import Setting, check_plain_types, check_settings
 
 DType = Literal["auto", "bfloat16", "float32"]
 Device = Literal["auto", "cpu", "cuda"]
@@ -29,6 +29,9 @@ ToolFormat = Literal[
     "qwen3_xml",
 ]
 PromptAttentionName = Literal["auto", "triton", "flash-attention", "flashinfer"]
+
+#: More output tokens than any context has room for.
+UNBOUNDED = 2**31 - 1
 
 #: Smallest CUDA compute capability that computes fp8 (e4m3): Ada and Hopper.
 FP8_CAPABILITY = (8, 9)
@@ -197,9 +200,36 @@ class Constraint:
     value: str = ""
 
 
+def _in_our_spelling(name: str, value: object) -> object:
+    """The value of a sampling parameter as vLLM's and OpenAI's clients may write it."""
+    match name, value:
+        case "max_tokens", None:
+            return UNBOUNDED
+        case "top_k", -1:
+            return 0
+        case "logit_bias", None:
+            return {}
+        case "stop" | "stop_token_ids", None:
+            return ()
+        case "stop", str():
+            return (value,)
+        case "stop" | "stop_token_ids", list():
+            return tuple(value)
+        case _:
+            return value
+
+
+def _is_bias(value: object) -> bool:
+    return isinstance(value, Mapping) and all(
+        isinstance(token_id, int) and isinstance(bias, int | float) for token_id, bias in value.items()
+    )
+
+
 @dataclass(frozen=True)
 class SamplingParams:
-    """How to continue one prompt. temperature 0 is greedy.
+    """How to continue one prompt. temperature 0 is greedy. Raises InvalidRequest for a value that is not allowed.
+
+    As in vLLM, max_tokens None means until the context is full, top_k -1 off, and stop may be one string.
 
     Random numbers come from a counter-based generator keyed by (seed, output index), so that a sampled continuation
     does not depend on batch neighbours, on preemption, or on the replica that continues it.
@@ -231,6 +261,9 @@ class SamplingParams:
     tool_calls: "ToolCallSyntax | None" = None  #: None: a tool call is a part of the text
 
     def __post_init__(self) -> None:
+        for name in ("max_tokens", "top_k", "logit_bias", "stop", "stop_token_ids"):
+            object.__setattr__(self, name, _in_our_spelling(name, getattr(self, name)))
+        check_plain_types(self)
         checks: Mapping[str, bool] = {
             "max_tokens must not be negative": self.max_tokens >= 0,
             "n must be between 1 and 16": 1 <= self.n <= 16,
@@ -241,10 +274,18 @@ class SamplingParams:
             "repetition_penalty must be between 0.01 and 100": 0.01 <= self.repetition_penalty <= 100.0,
             "presence_penalty must be between -2 and 2": -2.0 <= self.presence_penalty <= 2.0,
             "frequency_penalty must be between -2 and 2": -2.0 <= self.frequency_penalty <= 2.0,
-            "logit_bias must hold at most 300 values between -100 and 100": len(self.logit_bias) <= 300
-            and all(token_id >= 0 and -100.0 <= bias <= 100.0 for token_id, bias in self.logit_bias.items()),
+            "logit_bias must hold at most 300 values between -100 and 100": not _is_bias(self.logit_bias)
+            or (
+                len(self.logit_bias) <= 300
+                and all(token_id >= 0 and -100.0 <= bias <= 100.0 for token_id, bias in self.logit_bias.items())
+            ),
             "min_tokens must be between 0 and max_tokens": 0 <= self.min_tokens <= self.max_tokens,
-            "stop must hold at most 16 non-empty strings": len(self.stop) <= 16 and all(self.stop),
+            "stop must hold at most 16 non-empty strings": isinstance(self.stop, tuple)
+            and len(self.stop) <= 16
+            and all(isinstance(text, str) and text for text in self.stop),
+            "stop_token_ids must hold token ids": isinstance(self.stop_token_ids, tuple)
+            and all(isinstance(token_id, int) for token_id in self.stop_token_ids),
+            "logit_bias must map token ids to numbers": _is_bias(self.logit_bias),
             "logprobs must be between 0 and 20": self.logprobs is None or 0 <= self.logprobs <= 20,
             "thinking_budget must be at least 0": self.thinking_budget is None or self.thinking_budget >= 0,
             "thinking_budget needs the tags between which the model thinks": self.thinking_budget is None
@@ -318,6 +359,10 @@ class ToolCallSyntax:
     #: special tokens of the format: the parser gets their texts although others are skipped, and never gives them out
     marks: tuple[str, ...] = ()
     begun: str = ""  #: the part of the output's form that the prompt holds already
+
+
+#: Sampling parameters of a request for a vector, which samples nothing.
+NO_OUTPUT = SamplingParams(max_tokens=0)
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from engine.batch import SampledToken, StepPlan
-from engine.config import EngineConfig, PoolingParams, SamplingParams
+from engine.config import NO_OUTPUT, EngineConfig, PoolingParams, SamplingParams
 from engine.constraints.compiler import GrammarCompiler
 from engine.constraints.steering import Steering
 from engine.constraints.vocabulary import Vocabulary
@@ -47,10 +47,6 @@ if TYPE_CHECKING:
     from engine.runner.load import LoadedModel
     from engine.runner.runner import Runner
     from engine.text.tokenizer import Tokenizer
-
-
-#: Sampling parameters of a request for a vector, which samples nothing.
-NO_OUTPUT = SamplingParams(max_tokens=0)
 
 
 class EngineCore:

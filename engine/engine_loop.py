@@ -89,6 +89,7 @@ class _EngineLoop:
                     command.params,
                     resume_token_ids=command.resume_token_ids,
                     cache_salt=command.cache_salt,
+                    pooling=command.pooling,
                 )
             case Abort(request_id):
                 self._core.abort(request_id)

@@ -1,58 +1,40 @@
-"""The engine as a library: prompts in, finished texts out, in the caller's thread. The outputs have vLLM's fields.
+"""The engine as a library: prompts in, finished answers or vectors out, in the caller's thread. Names and shapes are
+vLLM's.
 
 Composes a core without a queue bound and steps it until every request has finished. Knows no HTTP and no asyncio.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
-from engine.config import EngineConfig, ModelLimits, SamplingParams
+from engine.config import NO_OUTPUT, EngineConfig, ModelLimits, PoolingParams, SamplingParams
 from engine.core import LoadedEngine, load_engine
-from engine.request import FinishReason, RequestDelta, TokenLogprob, merge_deltas
+from engine.errors import InvalidRequest
+from engine.llm_inputs import (
+    Messages,
+    Prompt,
+    list_of_conversations,
+    list_of_prompts,
+    one_per_prompt,
+    read_prompt,
+)
+from engine.llm_outputs import (
+    EmbeddingOutput,
+    EmbeddingRequestOutput,
+    RequestOutput,
+    ScoringOutput,
+    ScoringRequestOutput,
+    completion,
+    prompt_logprobs,
+)
+from engine.prompt_reading import cosine
+from engine.request import Embedding, RequestDelta, merge_deltas
 from engine.stats import EngineStats
 
 if TYPE_CHECKING:
     from engine.model_info import ModelInfo
     from engine.text.tokenizer import Tokenizer
-
-Prompt = str | Sequence[int]  #: a text, or its token ids
-Messages = Sequence[Mapping[str, str]]  #: a conversation: role and content of each message
-
-
-@dataclass(frozen=True, slots=True)
-class Logprob:
-    """Log probability of one token at one position; rank 1 is the likeliest token, None: not among the top k."""
-
-    logprob: float
-    rank: int | None
-    decoded_token: str
-
-
-@dataclass(frozen=True, slots=True)
-class CompletionOutput:
-    """One sample of a prompt. token_ids include a stop token or the tokens of a stop string; the text does not."""
-
-    index: int
-    text: str
-    token_ids: list[int]
-    cumulative_logprob: float | None
-    logprobs: list[dict[int, Logprob]] | None  #: per token: the k likeliest tokens and the sampled one
-    finish_reason: FinishReason
-    thoughts: str = ""  #: apart from the text where SamplingParams.thoughts names their tags
-
-
-@dataclass(frozen=True, slots=True)
-class RequestOutput:
-    """One prompt and its n samples."""
-
-    request_id: str
-    prompt: str | None  #: the text, where the prompt was given as one
-    prompt_token_ids: list[int]
-    outputs: list[CompletionOutput]
-    num_cached_tokens: int
-    #: One for each token of the prompt: itself and the k likeliest tokens; None for the first token.
-    prompt_logprobs: list[dict[int, Logprob] | None] | None = None
 
 
 class LLM:
@@ -80,43 +62,99 @@ class LLM:
     def generate(
         self,
         prompts: Prompt | Sequence[Prompt],
-        params: SamplingParams | Sequence[SamplingParams] | None = None,
+        sampling_params: SamplingParams | Sequence[SamplingParams] | None = None,
         *,
-        use_progress_bar: bool = False,
+        use_tqdm: bool = False,
     ) -> list[RequestOutput]:
         """Continue every prompt; results come in the order of the prompts.
 
-        A text is encoded with the special tokens that the tokenizer adds. `params` is one for all prompts or one per
-        prompt. Raises InvalidRequest (or ContextTooLong) before any work if a prompt can never be served.
+        A prompt is a text, its token ids, {"prompt": text} or {"prompt_token_ids": ids}. A text is encoded with the
+        special tokens that the tokenizer adds. `sampling_params` are one for all prompts or one per prompt; use_tqdm
+        shows a progress bar. Raises InvalidRequest (or ContextTooLong) before any work if a prompt can never be served.
         """
-        texts = _list_of_prompts(prompts)
-        token_ids = [
-            self.tokenizer.encode(prompt, add_special_tokens=True) if isinstance(prompt, str) else list(prompt)
-            for prompt in texts
-        ]
-        given = [prompt if isinstance(prompt, str) else None for prompt in texts]
-        return self._run(given, token_ids, params, use_progress_bar)
+        read = [read_prompt(prompt, self.get_tokenizer) for prompt in list_of_prompts(prompts)]
+        return self._generate(read, sampling_params, use_tqdm)
 
     def chat(
         self,
         messages: Messages | Sequence[Messages],
-        params: SamplingParams | Sequence[SamplingParams] | None = None,
+        sampling_params: SamplingParams | Sequence[SamplingParams] | None = None,
         *,
+        use_tqdm: bool = False,
+        add_generation_prompt: bool = True,
+        continue_final_message: bool = False,
+        tools: Sequence[Mapping[str, Any]] | None = None,
         chat_template_kwargs: Mapping[str, object] | None = None,
-        use_progress_bar: bool = False,
     ) -> list[RequestOutput]:
         """Answer one conversation or several, each rendered with the model's own chat template.
 
-        chat_template_kwargs: values for variables of the template, such as {"enable_thinking": False}.
+        Messages are OpenAI's: a content is a text, text parts, or None beside tool calls. continue_final_message: go on
+        with the last message, with add_generation_prompt False. tools: definitions of functions, which the template
+        shows to the model; its calls are part of the text. chat_template_kwargs: values for variables of the template,
+        such as {"enable_thinking": False}.
 
         Raises InvalidRequest as `generate` does, and for messages that the template rejects.
         """
-        conversations = _list_of_conversations(messages)
-        token_ids = [
-            self.tokenizer.render_chat(conversation, chat_template_kwargs=chat_template_kwargs or {})
-            for conversation in conversations
+        render = partial(
+            self.get_tokenizer().render_chat,
+            add_generation_prompt=add_generation_prompt,
+            continue_final_message=continue_final_message,
+            tools=tools,
+            chat_template_kwargs=chat_template_kwargs,
+        )
+        read: list[tuple[str | None, list[int]]] = [(None, render(one)) for one in list_of_conversations(messages)]
+        return self._generate(read, sampling_params, use_tqdm)
+
+    def embed(
+        self,
+        prompts: Prompt | Sequence[Prompt],
+        *,
+        pooling_params: PoolingParams | Sequence[PoolingParams] | None = None,
+        use_tqdm: bool = False,
+    ) -> list[EmbeddingRequestOutput]:
+        """One vector for each prompt, pooled over its hidden states after the final norm: by default the last one's, of
+        length 1. Raises InvalidRequest as `generate` does."""
+        token_ids = [read_prompt(prompt, self.get_tokenizer)[1] for prompt in list_of_prompts(prompts)]
+        each = one_per_prompt(pooling_params, PoolingParams(), len(token_ids))
+        for prompt in token_ids:
+            self._core.admission.check_request(tuple(prompt), NO_OUTPUT)
+        submits = [
+            partial(self._core.add_pooling_request, prompt_token_ids=prompt, params=params)
+            for prompt, params in zip(token_ids, each, strict=True)
         ]
-        return self._run([None] * len(token_ids), token_ids, params, use_progress_bar)
+        outputs = []
+        finished = self._finish_all(submits, len(submits), use_tqdm)
+        for (request_id, samples), prompt, params in zip(finished, token_ids, each, strict=True):
+            found = Embedding.of_delta(samples[0], params)
+            output = EmbeddingOutput(list(found.vector))
+            outputs.append(EmbeddingRequestOutput(request_id, prompt, output, found.num_cached_tokens))
+        return outputs
+
+    def score(
+        self,
+        data_1: Prompt | Sequence[Prompt],
+        data_2: Prompt | Sequence[Prompt],
+        *,
+        pooling_params: PoolingParams | None = None,
+        use_tqdm: bool = False,
+    ) -> list[ScoringRequestOutput]:
+        """The cosine similarity of pairs: one text against each of several, or two lists of equal lengths. Raises
+        InvalidRequest as `embed` does."""
+        firsts, seconds = list_of_prompts(data_1), list_of_prompts(data_2)
+        if len(firsts) not in (1, len(seconds)):
+            raise InvalidRequest(f"data_1 has {len(firsts)} texts, data_2 {len(seconds)}", param="data_1")
+        found = self.embed([*firsts, *seconds], pooling_params=pooling_params, use_tqdm=use_tqdm)
+        others = found[len(firsts) :]
+        ones = found[:1] * len(others) if len(firsts) == 1 else found[: len(firsts)]
+        return [
+            ScoringRequestOutput(
+                other.request_id,
+                one.prompt_token_ids + other.prompt_token_ids,
+                ScoringOutput(cosine(one.outputs.embedding, other.outputs.embedding)),
+                one.num_cached_tokens + other.num_cached_tokens,
+            )
+            for one, other in zip(ones, others, strict=True)
+        ]
 
     def stats(self) -> EngineStats:
         """A snapshot of the engine's counters."""
@@ -132,10 +170,14 @@ class LLM:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    @property
-    def tokenizer(self) -> "Tokenizer":
+    def get_tokenizer(self) -> "Tokenizer":
         """The model's tokenizer. Raises InvalidRequest where it has none."""
         return self._loaded.text_tokenizer
+
+    @property
+    def tokenizer(self) -> "Tokenizer":
+        """See get_tokenizer."""
+        return self.get_tokenizer()
 
     @property
     def info(self) -> "ModelInfo":
@@ -152,80 +194,60 @@ class LLM:
         self._core = loaded.core
         self._num_requests = 0
 
-    def _run(
+    def _generate(
         self,
-        texts: list[str | None],
-        token_ids: list[list[int]],
+        read: list[tuple[str | None, list[int]]],
         params: SamplingParams | Sequence[SamplingParams] | None,
-        use_progress_bar: bool,
+        use_tqdm: bool,
     ) -> list[RequestOutput]:
-        each = _one_per_prompt(params, len(token_ids))
-        for prompt, its_params in zip(token_ids, each, strict=True):
-            self._core.admission.check_request(tuple(prompt), its_params)
+        """read: text and token ids of each prompt."""
+        each = one_per_prompt(params, SamplingParams(), len(read))
+        for (_, token_ids), its_params in zip(read, each, strict=True):
+            self._core.admission.check_request(tuple(token_ids), its_params)
             self._core.compiler.check(its_params)
+        submits = [
+            partial(self._core.add_request, prompt_token_ids=token_ids, params=its_params)
+            for (_, token_ids), its_params in zip(read, each, strict=True)
+        ]
+        finished = self._finish_all(submits, sum(its_params.n for its_params in each), use_tqdm)
+        return [
+            RequestOutput(
+                request_id=request_id,
+                prompt=text,
+                prompt_token_ids=token_ids,
+                outputs=[completion(samples[index], self.get_tokenizer) for index in sorted(samples)],
+                num_cached_tokens=samples[0].num_cached_tokens,
+                prompt_logprobs=prompt_logprobs(samples[0].prompt_logprobs, self.get_tokenizer),
+            )
+            for (request_id, samples), (text, token_ids) in zip(finished, read, strict=True)
+        ]
+
+    def _finish_all(
+        self, submits: Sequence[Callable[[str], None]], num_samples: int, use_tqdm: bool
+    ) -> list[tuple[str, dict[int, RequestDelta]]]:
+        """Submit requests, each under an id of its own, and step until they have finished. Returns their ids and, by
+        sample, all deltas as one. num_samples: of all requests together."""
         first = self._num_requests
-        self._num_requests += len(token_ids)
-        request_ids = [str(first + index) for index in range(len(token_ids))]
+        self._num_requests += len(submits)
+        parts: dict[str, dict[int, list[RequestDelta]]] = {str(first + index): {} for index in range(len(submits))}
         try:
-            for request_id, prompt, its_params in zip(request_ids, token_ids, each, strict=True):
-                self._core.add_request(request_id, prompt, its_params)
-            gathered = self._gather(sum(its_params.n for its_params in each), use_progress_bar)
+            for request_id, submit in zip(parts, submits, strict=True):
+                submit(request_id)
+            with _Progress(num_samples, use_tqdm) as progress:
+                while not self._core.is_idle:
+                    deltas = self._core.step()
+                    for delta in deltas:
+                        parts[delta.request_id].setdefault(delta.index, []).append(delta)
+                    progress.advance(sum(delta.finish_reason is not None for delta in deltas))
         except BaseException:  # KeyboardInterrupt too: the next call must find an idle engine
             self._core.abort_all()
             while not self._core.is_idle:
                 self._core.step()
             raise
         return [
-            RequestOutput(
-                request_id=request_id,
-                prompt=text,
-                prompt_token_ids=prompt,
-                outputs=[self._completion(gathered[request_id, index]) for index in range(its_params.n)],
-                num_cached_tokens=gathered[request_id, 0].num_cached_tokens,
-                prompt_logprobs=self._prompt_logprobs(gathered[request_id, 0]),
-            )
-            for request_id, text, prompt, its_params in zip(request_ids, texts, token_ids, each, strict=True)
+            (request_id, {index: merge_deltas(deltas) for index, deltas in samples.items()})
+            for request_id, samples in parts.items()
         ]
-
-    def _gather(self, num_samples: int, use_progress_bar: bool) -> dict[tuple[str, int], RequestDelta]:
-        """Step until everything has finished; all deltas of each sample as one."""
-        parts: dict[tuple[str, int], list[RequestDelta]] = {}
-        with _Progress(num_samples, use_progress_bar) as progress:
-            while not self._core.is_idle:
-                deltas = self._core.step()
-                for delta in deltas:
-                    parts.setdefault((delta.request_id, delta.index), []).append(delta)
-                progress.advance(sum(delta.finish_reason is not None for delta in deltas))
-        return {key: merge_deltas(deltas) for key, deltas in parts.items()}
-
-    def _completion(self, whole: RequestDelta) -> CompletionOutput:
-        assert whole.finish_reason is not None
-        logprobs = whole.logprobs
-        return CompletionOutput(
-            index=whole.index,
-            text=whole.text,
-            token_ids=list(whole.token_ids),
-            cumulative_logprob=None if logprobs is None else sum(entry.logprob for entry in logprobs),
-            logprobs=None if logprobs is None else [self._logprobs_at(entry) for entry in logprobs],
-            finish_reason=whole.finish_reason,
-            thoughts=whole.thoughts,
-        )
-
-    def _prompt_logprobs(self, whole: RequestDelta) -> list[dict[int, Logprob] | None] | None:
-        if whole.prompt_logprobs is None:
-            return None
-        return [None if entry is None else self._logprobs_at(entry) for entry in whole.prompt_logprobs]
-
-    def _logprobs_at(self, entry: TokenLogprob) -> dict[int, Logprob]:
-        decode = self.tokenizer.decode
-        by_id = {
-            token_id: Logprob(logprob, rank, decode([token_id], skip_special_tokens=False))
-            for rank, (token_id, logprob) in enumerate(entry.top, start=1)
-        }
-        if entry.token_id not in by_id:
-            text = decode([entry.token_id], skip_special_tokens=False)
-            by_id[entry.token_id] = Logprob(entry.logprob, None, text)
-        return by_id
 
 
 class _Progress:
@@ -251,23 +273,3 @@ class _Progress:
     def advance(self, count: int) -> None:
         if self._bar is not None:
             self._bar.advance(self._task, count)
-
-
-def _list_of_prompts(prompts: Prompt | Sequence[Prompt]) -> list[Prompt]:
-    if isinstance(prompts, str) or (prompts and isinstance(prompts[0], int)):
-        return [prompts]  # type: ignore[list-item]  # a sequence of integers is one prompt
-    return list(prompts)  # type: ignore[arg-type]
-
-
-def _list_of_conversations(messages: Messages | Sequence[Messages]) -> list[Messages]:
-    if messages and isinstance(messages[0], Mapping):
-        return [messages]  # type: ignore[list-item]  # a sequence of messages is one conversation
-    return list(messages)  # type: ignore[arg-type]
-
-
-def _one_per_prompt(params: SamplingParams | Sequence[SamplingParams] | None, count: int) -> list[SamplingParams]:
-    if params is None or isinstance(params, SamplingParams):
-        return [params or SamplingParams()] * count
-    if len(params) != count:
-        raise ValueError(f"{count} prompts, but {len(params)} sampling params")
-    return list(params)

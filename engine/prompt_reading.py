@@ -122,6 +122,13 @@ class PromptPooling:
         return tuple(values)
 
 
+def cosine(one: Sequence[float], other: Sequence[float]) -> float:
+    """The cosine of the angle between two vectors; 0 where one of them is zero."""
+    product, length = (math.fsum(a * b for a, b in zip(one, by, strict=True)) for by in (other, one))
+    lengths = math.sqrt(length * math.fsum(b * b for b in other))
+    return max(-1.0, min(1.0, product / lengths)) if lengths else 0.0
+
+
 def reading_of(
     prompt_token_ids: Sequence[int], params: SamplingParams, pooling: PoolingParams | None, *, is_resumed: bool
 ) -> PromptReading | None:

@@ -4,13 +4,14 @@ Made by the core, moved through its states by the scheduler. Knows nothing of pa
 """
 
 import hashlib
+import math
 from collections.abc import Sequence as ReadOnly
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Literal
 
-from engine.config import Constraint, ModelLimits, SamplingParams
-from engine.errors import InvalidRequest
+from engine.config import Constraint, ModelLimits, PoolingParams, SamplingParams
+from engine.errors import EngineDead, EngineError, InvalidRequest
 from engine.prompt_reading import PromptReading
 
 FinishReason = Literal["stop", "length", "abort", "tool_calls"]
@@ -68,6 +69,28 @@ class RequestDelta:
     #: One for each token of the prompt, None for the first; in the first delta of sample 0, where the request asked.
     prompt_logprobs: tuple[TokenLogprob | None, ...] | None = None
     embedding: tuple[float, ...] | None = None  #: the result of a request for a vector, in its only delta
+
+
+@dataclass(frozen=True, slots=True)
+class Embedding:
+    """The vector of one prompt."""
+
+    vector: tuple[float, ...]
+    num_prompt_tokens: int
+    num_cached_tokens: int  #: prompt tokens whose pages were found in the prefix cache
+
+    @classmethod
+    def of_delta(cls, delta: RequestDelta, params: PoolingParams) -> "Embedding":
+        """The result of a request for a vector. Raises InvalidRequest where the model's vectors are too short,
+        EngineDead where the request was aborted, and EngineError for numbers that are not finite."""
+        if delta.embedding is None:
+            raise EngineDead("the request was aborted")
+        size = len(delta.embedding)
+        if params.dimensions is not None and params.dimensions > size:
+            raise InvalidRequest(f"dimensions must not exceed {size}, the size of this model's", param="dimensions")
+        if not all(map(math.isfinite, delta.embedding)):
+            raise EngineError("the model's hidden states are not finite")
+        return cls(delta.embedding, delta.num_prompt_tokens, delta.num_cached_tokens)
 
 
 def merge_deltas(deltas: ReadOnly[RequestDelta]) -> RequestDelta:

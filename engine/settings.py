@@ -5,9 +5,14 @@ setting by name.
 """
 
 import dataclasses
+import types
 from dataclasses import dataclass
 from functools import cache
-from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
+
+from engine.errors import InvalidRequest
+
+_PLAIN_WORDS = {int: "an integer", float: "a number", bool: "true or false", str: "a text", type(None): "None"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,10 +71,35 @@ def setting_field(kind: type, name: str) -> SettingField:
 def check_settings(values: object) -> None:
     """Raise ValueError with one sentence for the first field whose value is not allowed."""
     kind: type = type(values)
+    try:
+        check_plain_types(values)
+    except InvalidRequest as error:
+        raise ValueError(str(error)) from None
     for entry in setting_fields(kind):
         reason = _why_refused(entry, getattr(values, entry.field))
         if reason is not None:
             raise ValueError(f"{entry.field} must {reason}, got {getattr(values, entry.field)!r}")
+
+
+def check_plain_types(values: object) -> None:
+    """Raise InvalidRequest for the first field that should be a number, a truth value or a text, and is not."""
+    kind: type = type(values)
+    for name, allowed, words in _plain_fields(kind):
+        value = getattr(values, name)
+        if not isinstance(value, allowed) or (isinstance(value, bool) and bool not in allowed):
+            raise InvalidRequest(f"{name} must be {words}, got {type(value).__name__}", param=name)
+
+
+@cache
+def _plain_fields(kind: type) -> tuple[tuple[str, tuple[type, ...], str], ...]:
+    """Name, types and names of the types of each field that holds plain values only."""
+    found = []
+    for name, hint in get_type_hints(kind).items():
+        options = get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
+        if all(option in _PLAIN_WORDS for option in options):
+            allowed = {int, *options} if float in options else set(options)
+            found.append((name, tuple(allowed), " or ".join(_PLAIN_WORDS[option] for option in options)))
+    return tuple(found)
 
 
 def _why_refused(entry: SettingField, value: Any) -> str | None:

@@ -6,6 +6,7 @@ that fill and empty, token replay, and on demand an answer that breaks off.
 """
 
 import asyncio
+import math
 import re
 import zlib
 from collections.abc import AsyncGenerator
@@ -15,6 +16,7 @@ from engine.text.thoughts import DEFAULT_TAGS, Said, ThoughtSplitter
 from model_worker.engine_protocol import Accepted, Conversation, Piece, Prompt, PromptSource
 from wire.answers import Delta, Finished, PromptEcho, TokenLogprob, TopLogprob
 from wire.chat import FinishReason, SamplingOptions, Usage
+from wire.embeddings import PoolingFields
 from wire.errors import ApiError, ErrorCode
 from wire.workers import Capacity, Load, ModelCard, PageCounts, PoolPicture
 
@@ -154,6 +156,15 @@ class EchoEngine:
             self._num_pages_used -= pages
             self._num_running -= 1
             self._running.release()
+
+    async def embed(
+        self, token_ids: tuple[int, ...], pooling: PoolingFields, *, request_id: str, cache_salt: str = ""
+    ) -> tuple[float, ...]:
+        """As Engine.embed: a point on a circle, which depends on the tokens alone."""
+        if not self._is_alive:
+            raise ApiError(ErrorCode.WORKER_FAILED, "The engine has stopped.")
+        angle = zlib.crc32(repr(token_ids).encode())
+        return (math.cos(angle), math.sin(angle))[: pooling.dimensions]
 
     def load(self) -> Load:
         """Its pages are numbers only: each answer in progress uses as many as its tokens would fill."""

@@ -11,6 +11,7 @@ from typing import Protocol
 from engine.config import Constraint, ThoughtTags, ToolCallSyntax
 from wire.answers import Delta, Finished, PromptEcho
 from wire.chat import ChatMessage, SamplingOptions, TemplateKwargs
+from wire.embeddings import PoolingFields
 from wire.tools import ToolChoice, ToolDefinition
 from wire.workers import Capacity, GenerateRequest, Load, ModelCard, PoolPicture
 
@@ -116,6 +117,13 @@ class Engine(Protocol):
 
         Closing the generator, at any point, aborts the request within one step and frees its pages.
         """
+        ...
+
+    async def embed(
+        self, token_ids: tuple[int, ...], pooling: PoolingFields, *, request_id: str, cache_salt: str = ""
+    ) -> tuple[float, ...]:
+        """The vector of one input. Raises ApiError, also where the engine gives none. Cancelling it aborts the
+        request."""
         ...
 
     def load(self) -> Load:

@@ -10,7 +10,7 @@ from itertools import count
 import torch
 
 from engine.async_engine import AsyncEngine, RequestStream
-from engine.config import SamplingParams, ToolFormat
+from engine.config import PoolingParams, SamplingParams, ToolFormat
 from engine.errors import (
     CheckpointError,
     CheckpointUnavailable,
@@ -35,6 +35,7 @@ from model_worker.tool_requests import template_messages, tool_request, wire_cal
 from model_worker.translate import SamplingDefaults, as_api_error, sampling_params
 from wire.answers import Delta, PromptEcho
 from wire.chat import SamplingOptions, TemplateKwargs
+from wire.embeddings import PoolingFields
 from wire.errors import ApiError, ErrorCode
 from wire.workers import Capacity, Load, ModelCard, PageCounts, PoolPicture
 
@@ -227,6 +228,23 @@ class PagedEngine:
             tool_calls=wire_calls(delta.tool_calls),
             finish_reason=None if is_one else delta.finish_reason,
         )
+
+    async def embed(
+        self, token_ids: tuple[int, ...], pooling: PoolingFields, *, request_id: str, cache_salt: str = ""
+    ) -> tuple[float, ...]:
+        """As Engine.embed."""
+        params = PoolingParams(
+            pooling.pooling or "last", normalize=pooling.normalize is not False, dimensions=pooling.dimensions
+        )
+        own_id = f"{request_id}#{next(self._ordinals)}"
+        try:
+            found = await self._engine.embed(token_ids, params, request_id=own_id, cache_salt=cache_salt.encode())
+        except EngineError as error:
+            raised = as_api_error(error)
+            if raised.param is not None and raised.param != "dimensions":
+                raised.param = "input"
+            raise raised from None
+        return found.vector
 
     @asynccontextmanager
     async def _submitted(

@@ -22,6 +22,7 @@ from model_worker.remote_tools import called, check_continuation, request_messag
 from model_worker.tool_requests import wire_calls
 from wire.answers import Delta, Finished, PromptEcho
 from wire.chat import FinishReason, SamplingOptions, TemplateKwargs, Usage
+from wire.embeddings import PoolingFields
 from wire.errors import ApiError, ErrorCode
 from wire.sse import SseDecoder
 from wire.workers import Capacity, Load, ModelCard, PoolPicture
@@ -177,6 +178,12 @@ class RemoteEngine:
             prompt_tokens_total=self._num_prompt_tokens,
             generation_tokens_total=self._num_completion_tokens,
         )
+
+    async def embed(
+        self, token_ids: tuple[int, ...], pooling: PoolingFields, *, request_id: str, cache_salt: str = ""
+    ) -> tuple[float, ...]:
+        """Raises ApiError: only answers are taken from the other server."""
+        raise ApiError(ErrorCode.INVALID_REQUEST, "This model gives no vectors.", param="model")
 
     async def picture(self) -> PoolPicture | None:
         """None: the other server does not show its pool."""

@@ -14,11 +14,13 @@ from functools import partial
 
 from model_worker.answer_record import AnswerRecord
 from model_worker.config import WorkerSettings
+from model_worker.embedding import embed_inputs
 from model_worker.engine_protocol import Engine, Piece, Prompt, PromptSource, source_of
 from model_worker.liveness import Liveness
 from model_worker.metrics import WorkerMetrics
 from service_kit.logs import log_event
 from wire.answers import Delta, Finished
+from wire.embeddings import EmbedReply, EmbedRequest
 from wire.errors import ApiError, ErrorCode
 from wire.workers import GenerateRequest, Load, WorkerState
 
@@ -100,6 +102,28 @@ class Worker:
         """Whether the engine is alive and, while there is work, makes steps. True while the model is being loaded."""
         load = self.load()
         return load is None or (self.engine.is_alive and self._liveness.is_moving(load, time.monotonic()))
+
+    async def embed(self, asked: EmbedRequest) -> EmbedReply:
+        """One vector for each input, some inputs at a time. Raises ApiError.
+
+        An engine's exception that is no ApiError is logged and becomes INTERNAL_ERROR.
+        """
+        self._num_answers += 1
+        self._idle.clear()
+        try:
+            async with asyncio.timeout(self.settings.request_timeout_s):
+                return await embed_inputs(self._admit(), asked)
+        except ApiError:
+            raise
+        except TimeoutError:
+            raise ApiError(ErrorCode.WORKER_TIMEOUT, "The vectors took too long.") from None
+        except Exception:
+            log_event(_logger, "embed_bug", logging.ERROR, exc_info=True, request_id=asked.request_id)
+            raise ApiError(ErrorCode.INTERNAL_ERROR, "The worker failed to answer; its log says more.") from None
+        finally:
+            self._num_answers -= 1
+            if self._num_answers == 0:
+                self._idle.set()
 
     async def answer(self, asked: GenerateRequest) -> AsyncGenerator[Piece, None]:
         """Yields Accepted, deltas, Finished. Raises ApiError: instead of Accepted for a refusal, later for a failure.

@@ -11,13 +11,14 @@ from controller.access.cache_salts import CacheSalts
 from controller.access.identity import Identities
 from controller.access.rate_limits import RateLimiter
 from controller.admin.terms import Terms
-from controller.workers.dispatch import Dispatcher, Wish
+from controller.workers.dispatch import Dispatcher, Lane, Wish
 from controller.workers.relay import Relay
 from controller.workers.routing_table import RoutingTable
 from controller.workers.upstream import Opened
 from service_kit.event_stream import STALL_S
 from service_kit.keys import credential
 from wire.answers import Delta, Finished
+from wire.embeddings import EmbedReply, EmbedRequest
 from wire.errors import ErrorCode
 from wire.openai.models import ModelObject
 from wire.workers import GenerateRequest
@@ -73,14 +74,25 @@ class ArenaBackend:
         self, request: Request, model: str, generate: GenerateRequest
     ) -> AsyncGenerator[Delta | Finished, None]:
         """As Backend.answer; holds a lease at a worker as long as it is open."""
+        lane, salt = await self._reserve(request, model)
+        salted = generate.model_copy(update={"cache_salt": salt})
+        async with lane, aclosing(self._relay.answer(lane, salted)) as events:
+            async for event in events:
+                if not isinstance(event, Opened):
+                    yield event
+
+    async def embed(self, request: Request, model: str, embed: EmbedRequest) -> EmbedReply:
+        """As Backend.embed; holds a lease at a worker meanwhile."""
+        lane, salt = await self._reserve(request, model)
+        async with lane:
+            return await self._relay.embed(lane, embed.model_copy(update={"cache_salt": salt}))
+
+    async def _reserve(self, request: Request, model: str) -> tuple[Lane, str]:
+        """A place at a worker of the model, and the salt of the caller's prefixes. Raises ApiError."""
         if self._terms.are_in_force and self._addresses.is_from_proxy(request):
             await self._terms.require(await self._identities.of(request))
         client = self._addresses.of(request)
         salt = self._salts.of_caller(credential(request.headers), client)
         charge = self._limits.charge(client, "completion")
         [lane] = await self._dispatcher.reserve([Wish(model)], "chat", charge)
-        salted = generate.model_copy(update={"cache_salt": salt})
-        async with lane, aclosing(self._relay.answer(lane, salted)) as events:
-            async for event in events:
-                if not isinstance(event, Opened):
-                    yield event
+        return lane, salt

@@ -17,11 +17,13 @@ import aiohttp
 from controller.workers.routing_table import RoutingTable, Worker
 from controller.workers.worker_http import WorkerHttp
 from wire.answers import Delta, Finished
+from wire.embeddings import EmbedReply, EmbedRequest
 from wire.errors import STATUS, ApiError, ErrorCode
 from wire.sse import SseDecoder, SseEvent
 from wire.workers import GenerateDelta, GenerateFailed, GenerateFinished, GenerateRequest
 
 GENERATE_PATH = "/internal/generate"
+EMBED_PATH = "/internal/embed"
 LAST_BYTES_S = 1.0  #: the connection is kept if its response ends within this time after the answer
 VANISHED_S = 1.0  #: a request is given up when its worker has been silent and unregistered for this long
 #: Without the store no worker could renew its registration: after such a pause all get this time to register again.
@@ -116,9 +118,21 @@ class Upstream:
                 async for event in events:
                     yield event
 
+    async def embed(self, worker: Worker, request: EmbedRequest) -> EmbedReply:
+        """Vectors of a worker. Raises Trouble, or ApiError where the request itself is at fault."""
+        body = request.model_dump_json(exclude_none=True).encode()
+        async with self._accepted(worker, body, EMBED_PATH) as (wait, response):
+            wait.deadline = asyncio.get_running_loop().time() + self._token_timeout_s
+            try:
+                reply = EmbedReply.model_validate_json(await response.read())
+            except ValueError:
+                raise Trouble(ErrorCode.WORKER_FAILED, "the vectors are not understood", blame=True) from None
+            wait.is_whole = True
+            return reply
+
     @asynccontextmanager
     async def _accepted(
-        self, worker: Worker, body: bytes
+        self, worker: Worker, body: bytes, path: str = GENERATE_PATH
     ) -> AsyncGenerator[tuple[_Wait, aiohttp.ClientResponse], None]:
         """The response of a worker that accepted the request. Errors of the connection become Trouble."""
         loop = asyncio.get_running_loop()
@@ -127,7 +141,7 @@ class Upstream:
         self._watch(wait)
         try:
             async with limit:
-                response = await self._post(worker, body)
+                response = await self._post(worker, body, path)
             wait.give_up = response.close
             try:
                 if response.status != 200:
@@ -141,8 +155,8 @@ class Upstream:
         finally:
             self._forget(wait)
 
-    async def _post(self, worker: Worker, body: bytes) -> aiohttp.ClientResponse:
-        url = worker.url + GENERATE_PATH
+    async def _post(self, worker: Worker, body: bytes, path: str) -> aiohttp.ClientResponse:
+        url = worker.url + path
         try:
             return await self._workers.session.post(url, data=body, headers=_HEADERS, allow_redirects=False)
         except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError) as error:

@@ -10,9 +10,10 @@ from model_worker.access import require_worker
 from model_worker.engine_protocol import Piece
 from model_worker.worker import ANSWER_ERRORS, Worker
 from service_kit.bodies import Bodies
-from service_kit.event_stream import EventStream
+from service_kit.event_stream import EventStream, until_disconnect
 from service_kit.route_docs import Answer, documented
 from wire.answers import Delta, Finished
+from wire.embeddings import EmbedReply, EmbedRequest
 from wire.errors import ApiError, ErrorCode
 from wire.sse import SseEvent, encode
 from wire.workers import GenerateDelta, GenerateFailed, GenerateFinished, GenerateRequest, PoolView
@@ -39,6 +40,26 @@ async def generate(request: Request) -> Response:
     answer = worker.answer(asked)
     await anext(answer)  # Accepted; a refusal is raised here and becomes an ordinary error response
     return EventStream(_events(answer), source=answer, stall_s=worker.settings.slow_client_s)
+
+
+@router.post("/embed")
+@documented(
+    "Answers",
+    "Make vectors of texts",
+    request=EmbedRequest,
+    example={"request_id": "example", "inputs": ["What is 17 + 25?"]},
+    answer=EmbedReply,
+    errors=(ErrorCode.STALE_EPOCH, *ANSWER_ERRORS),
+)
+async def embed(request: Request) -> Response:
+    """One vector for each input."""
+    worker: Worker = request.app.state.worker
+    bodies: Bodies = request.app.state.bodies
+    asked = await bodies.parse(request, EmbedRequest)
+    if asked.epoch is not None and asked.epoch not in worker.epochs:
+        raise ApiError(ErrorCode.STALE_EPOCH, "This worker is not the one that the request is meant for.")
+    reply = await until_disconnect(request, worker.embed(asked))
+    return Response(reply.model_dump_json(), media_type="application/json")
 
 
 @router.get("/pool")

@@ -12,6 +12,7 @@ from model_worker.engine_protocol import Accepted
 from model_worker.worker import ANSWER_ERRORS, Worker
 from service_kit.route_docs import documented
 from wire.answers import Delta, Finished
+from wire.embeddings import EmbedReply, EmbedRequest
 from wire.errors import ApiError, ErrorCode
 from wire.openai.models import ModelObject
 from wire.probes import WorkerVersion
@@ -45,6 +46,13 @@ class WorkerBackend:
             async for piece in pieces:
                 if not isinstance(piece, Accepted):
                     yield piece
+
+    async def embed(self, request: Request, model: str, embed: EmbedRequest) -> EmbedReply:
+        """As Backend.embed."""
+        if model != self._worker.settings.model_name:
+            raise ApiError(ErrorCode.MODEL_NOT_FOUND, "This worker does not serve that model.", param="model")
+        salt = self._credentials.cache_salt(request)
+        return await self._worker.embed(embed.model_copy(update={"cache_salt": salt}))
 
 
 def add_version_route(router: APIRouter) -> None:

@@ -6,6 +6,7 @@ from typing import Protocol
 from fastapi import Request
 
 from wire.answers import Delta, Finished
+from wire.embeddings import EmbedReply, EmbedRequest
 from wire.errors import ApiError, ErrorCode
 from wire.openai.models import ModelObject
 from wire.workers import GenerateRequest
@@ -35,6 +36,10 @@ class Backend(Protocol):
         `request` tells who asks. The backend sets `cache_salt` of `generate`. Closing the generator ends the answer and
         frees what it holds.
         """
+        ...
+
+    async def embed(self, request: Request, model: str, embed: EmbedRequest) -> EmbedReply:
+        """One vector for each input. Raises ApiError. As in `answer`, `request` tells who asks."""
         ...
 
 

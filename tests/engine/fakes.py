@@ -84,6 +84,7 @@ class LetterTokenizer:
         messages: Sequence[dict[str, str]],
         add_generation_prompt: bool = True,
         chat_template_kwargs: Mapping[str, object] | None = None,
+        **options: object,
     ) -> list[int]:
         return [token_id for message in messages for token_id in (EOS, *self.encode(message["content"]))]
 

@@ -7,7 +7,7 @@ import pytest
 
 from engine.batch import StepPlan
 from engine.config import SamplingParams
-from engine.errors import ContextTooLong
+from engine.errors import ContextTooLong, InvalidRequest
 from engine.llm import LLM
 from tests.engine.fakes import EOS, GREEDY, continuation, loaded, make_core, text_of
 
@@ -30,7 +30,7 @@ def test_each_prompt_may_have_its_own_params(llm: LLM) -> None:
     params = [replace(GREEDY, max_tokens=length) for length in (4, 1, 3, 2)]
     results = llm.generate(PROMPTS, params)
     assert [len(result.outputs[0].token_ids) for result in results] == [4, 1, 3, 2]
-    with pytest.raises(ValueError, match="4 prompts, but 1"):
+    with pytest.raises(InvalidRequest, match="4 prompts, but 1"):
         llm.generate(PROMPTS, params[:1])
 
 

@@ -10,7 +10,8 @@ import pytest
 
 from engine.config import EngineConfig, SamplingParams
 from engine.core import EngineCore, LoadedEngine
-from engine.llm import LLM, RequestOutput
+from engine.llm import LLM
+from engine.llm_outputs import RequestOutput
 from engine.runner import load_runner
 from engine.runner.build import Builder, build_device_runner, build_runner
 from engine.text.sequence_text import Detokenizer

@@ -1,9 +1,11 @@
 """The prompts of `POST /v1/completions`: a text, a list of token ids, or a list of several of either kind."""
 
+from functools import partial
 from typing import Annotated, Any
 
 from pydantic import BeforeValidator, WithJsonSchema
 
+from wire.embeddings import MAX_INPUTS
 from wire.openai.tolerance import invalid
 
 MAX_PROMPTS = 256
@@ -13,18 +15,21 @@ Prompt = str | tuple[int, ...]
 
 _IDS_SCHEMA = {"type": "array", "items": {"type": "integer", "minimum": 0, "maximum": _MAX_ID - 1}, "minItems": 1}
 _TEXT_SCHEMA = {"type": "string", "minLength": 1}
-_SCHEMA = {
-    "anyOf": [
-        _TEXT_SCHEMA,
-        _IDS_SCHEMA,
-        {"type": "array", "items": _TEXT_SCHEMA, "minItems": 1, "maxItems": MAX_PROMPTS},
-        {"type": "array", "items": _IDS_SCHEMA, "minItems": 1, "maxItems": MAX_PROMPTS},
-    ],
-    "description": f"a text, token ids, or up to {MAX_PROMPTS} of either kind",
-}
 
 
-def _prompts(value: Any) -> tuple[Prompt, ...]:
+def _schema(most: int) -> dict[str, Any]:
+    return {
+        "anyOf": [
+            _TEXT_SCHEMA,
+            _IDS_SCHEMA,
+            {"type": "array", "items": _TEXT_SCHEMA, "minItems": 1, "maxItems": most},
+            {"type": "array", "items": _IDS_SCHEMA, "minItems": 1, "maxItems": most},
+        ],
+        "description": f"a text, token ids, or up to {most} of either kind",
+    }
+
+
+def _prompts(value: Any, most: int = MAX_PROMPTS) -> tuple[Prompt, ...]:
     if isinstance(value, str):
         return (_text(value, ""),)
     if not isinstance(value, list):
@@ -33,8 +38,8 @@ def _prompts(value: Any) -> tuple[Prompt, ...]:
         raise invalid("", "needs at least one prompt")
     if _is_number(value[0]):
         return (_ids(value, ""),)
-    if len(value) > MAX_PROMPTS:
-        raise invalid("", f"holds at most {MAX_PROMPTS} prompts")
+    if len(value) > most:
+        raise invalid("", f"holds at most {most} prompts")
     return tuple(
         _ids(item, str(index)) if isinstance(item, list) else _text(item, str(index))
         for index, item in enumerate(value)
@@ -63,4 +68,10 @@ def _is_number(value: Any) -> bool:
 
 
 #: One or several prompts, as a tuple.
-Prompts = Annotated[tuple[Prompt, ...], BeforeValidator(_prompts), WithJsonSchema(_SCHEMA)]
+Prompts = Annotated[tuple[Prompt, ...], BeforeValidator(_prompts), WithJsonSchema(_schema(MAX_PROMPTS))]
+#: Likewise, of `POST /v1/embeddings`.
+Inputs = Annotated[
+    tuple[Prompt, ...],
+    BeforeValidator(partial(_prompts, most=MAX_INPUTS)),
+    WithJsonSchema(_schema(MAX_INPUTS)),
+]

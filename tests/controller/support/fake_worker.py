@@ -15,6 +15,7 @@ import httpx
 from tests.controller.support.running import running_app
 from wire.answers import ToolCallDelta
 from wire.chat import FinishReason, Usage
+from wire.embeddings import EmbedReply, EmbedRequest, packed
 from wire.errors import ApiError, ErrorCode
 from wire.ids import WorkerId
 from wire.sse import SseEvent, encode
@@ -78,6 +79,7 @@ class FakeWorker:
         self.pool_delay_s = 0.0
         self.num_pool_looks = 0
         self.requests: list[GenerateRequest] = []
+        self.embed_requests: list[EmbedRequest] = []
         self.clients: set[tuple[str, int]] = set()  #: client addresses of their connections
         self.num_open = 0
         self.num_aborted = 0
@@ -101,14 +103,15 @@ class FakeWorker:
         if scope["path"] == "/internal/pool":
             await self._show_pool(send)
             return
-        assert scope["path"] == "/internal/generate", scope["path"]
+        assert scope["path"] in ("/internal/generate", "/internal/embed"), scope["path"]
         body = b""
         while (message := await receive())["type"] == "http.request":
             body += message["body"]
             if not message.get("more_body"):
                 break
-        request = GenerateRequest.model_validate_json(body)
-        self.requests.append(request)
+        is_generate = scope["path"] == "/internal/generate"
+        request: Any = (GenerateRequest if is_generate else EmbedRequest).model_validate_json(body)
+        (self.requests if is_generate else self.embed_requests).append(request)
         self.clients.add(tuple(scope["client"]))
         if request.epoch != self.epoch:
             await _send_json(send, ApiError(ErrorCode.STALE_EPOCH, "not me"))
@@ -116,7 +119,17 @@ class FakeWorker:
         if self.refusal is not None:
             await _send_json(send, self.refusal)
             return
-        await self._stream(request, receive, send)
+        if is_generate:
+            await self._stream(request, receive, send)
+        else:
+            await self._embed(request, send)
+
+    async def _embed(self, request: EmbedRequest, send: Any) -> None:
+        """The vector of an input is its length and 1."""
+        vectors = tuple(packed((float(len(one)), 1.0)) for one in request.inputs)
+        reply = EmbedReply(vectors=vectors, prompt_tokens=sum(map(len, request.inputs)))
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": reply.model_dump_json().encode()})
 
     async def _show_pool(self, send: Any) -> None:
         self.num_pool_looks += 1

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.batch import PENDING_TOKEN, ScheduledSequence, StepPlan
-from engine.config import EngineConfig, SamplingParams, ThoughtTags
+from engine.config import EngineConfig, SamplingParams, ThoughtTags, ToolCallSyntax
 from engine.parallel.codec import Codec
 from engine.runner.leader import plan_codec
 
@@ -31,7 +31,9 @@ PARAMS: dict[str, st.SearchStrategy[object]] = {
     "logprobs": st.none() | st.integers(0, 20),
     "prompt_logprobs": st.none() | st.integers(0, 20),
     "skip_special_tokens": st.booleans(),
+    "include_stop_str_in_output": st.booleans(),
     "thoughts": st.none() | st.builds(ThoughtTags),
+    "tool_calls": st.none() | st.builds(ToolCallSyntax, format=st.just("hermes")),
 }
 SEQUENCES = st.builds(
     ScheduledSequence,

@@ -1,0 +1,79 @@
+"""Bodies and replies of `POST /v1/embeddings`."""
+
+from collections.abc import Mapping
+from typing import ClassVar, Literal
+
+from pydantic import BaseModel, Field
+
+from wire.embeddings import EmbedReply, EmbedRequest, PoolingName, unpacked
+from wire.openai.fields import Accepted, Known, Refused
+from wire.openai.prompts import Inputs
+from wire.openai.tolerance import Tolerant
+
+FIELDS: Mapping[str, Known] = {
+    "user": Accepted("names the end user"),
+    "metadata": Accepted("labels of the request, which is not kept", {"run": "7"}),
+    "priority": Refused("not served", (0,), 1),
+    "truncate_prompt_tokens": Refused("inputs must fit into the context", example=8),
+    "input_type": Refused("write it into the text", example="query"),
+}
+
+
+class EmbeddingRequest(Tolerant):
+    """OpenAI's request, with vLLM's and Agon's `pooling` and `normalize`."""
+
+    known: ClassVar[Mapping[str, Known]] = FIELDS
+
+    model: str
+    input: Inputs
+    encoding_format: Literal["float", "base64"] = "float"
+    dimensions: int | None = Field(
+        default=None, ge=1, description="keep so many of the first numbers, before the vector is normalised"
+    )
+    pooling: PoolingName | None = Field(default=None, description="mean, last (the default) or cls: the first")
+    normalize: bool | None = Field(default=None, description="to length 1; null: true")
+
+    def embed_request(self, request_id: str) -> EmbedRequest:
+        """The request as a worker gets it."""
+        return EmbedRequest(
+            request_id=request_id,
+            inputs=self.input,
+            pooling=self.pooling,
+            normalize=self.normalize,
+            dimensions=self.dimensions,
+        )
+
+
+class EmbeddingObject(BaseModel):
+    """One vector: numbers, or base64 of little-endian float32."""
+
+    object: Literal["embedding"] = "embedding"
+    index: int
+    embedding: list[float] | str
+
+
+class EmbeddingUsage(BaseModel):
+    """Tokens of all inputs together."""
+
+    prompt_tokens: int
+    total_tokens: int
+
+
+class EmbeddingList(BaseModel):
+    """Answer of `POST /v1/embeddings`."""
+
+    object: Literal["list"] = "list"
+    data: list[EmbeddingObject]
+    model: str
+    usage: EmbeddingUsage
+
+    @classmethod
+    def of(cls, reply: EmbedReply, model: str, encoding_format: Literal["float", "base64"]) -> "EmbeddingList":
+        """The vectors of a worker in OpenAI's shape."""
+        is_packed = encoding_format == "base64"
+        data = [
+            EmbeddingObject(index=index, embedding=vector if is_packed else list(unpacked(vector)))
+            for index, vector in enumerate(reply.vectors)
+        ]
+        usage = EmbeddingUsage(prompt_tokens=reply.prompt_tokens, total_tokens=reply.prompt_tokens)
+        return cls(data=data, model=model, usage=usage)
