@@ -18,6 +18,7 @@ from engine.memory.kv_cache import KVCache
 from engine.memory.ledger import Ledger, PoolCell, picture, take_ledger
 from engine.memory.spec import PoolPlan
 from engine.memory.swap import MirrorPool
+from engine.ranked_samples import RankedSamples
 from engine.request import (
     FinishReason,
     Request,
@@ -29,6 +30,7 @@ from engine.request import (
     sample_seed,
 )
 from engine.scheduling.admission_control import AdmissionControl
+from engine.scheduling.beam_search import Hypothesis
 from engine.scheduling.budgeted_chunks import longest_prompt
 from engine.scheduling.in_flight import InFlight
 from engine.scheduling.scheduler import Scheduler
@@ -90,6 +92,7 @@ class EngineCore:
         self._scheduler = Scheduler(config, self._cache, self.admission, self._swapper, self._in_flight)
         self._requests: dict[str, Request] = {}
         self._texts: dict[int, SequenceText] = {}  # by sequence id
+        self._rankings: dict[str, RankedSamples] = {}  # by request id
         self._ready: list[RequestDelta] = []  # made between steps: aborts, and resumed requests that are complete
         self._arrivals = itertools.count()
         self._sequence_ids = itertools.count()
@@ -141,15 +144,16 @@ class EngineCore:
                     token_ids=[*prompt, *resume_token_ids],
                     num_prompt_tokens=len(prompt),
                 )
-                for index in range(params.n)
+                for index in range(params.num_sequences)
             ],
             cache_salt=cache_salt,
-            stop_ids=frozenset(params.stop_token_ids)
-            | (frozenset() if params.ignore_eos else self.limits.eos_token_ids),
+            stop_ids=params.stop_ids(self.limits.eos_token_ids),
             max_length=self.limits.max_model_len,
             submitted_s=self._clock(),
         )
         self._requests[request_id] = request
+        if params.is_ranked and params.beam is None:
+            self._rankings[request_id] = RankedSamples(params)
         for sequence in request.sequences:
             self._texts[sequence.sequence_id] = SequenceText(
                 self._make_detokenizer(params.skip_special_tokens, prompt),
@@ -171,7 +175,8 @@ class EngineCore:
             output = self._texts[sequence.sequence_id]
             said = output.flush()
             self._finish(request, sequence, "abort")
-            self._ready.append(_delta(request, sequence, output, said))
+            if sequence.index < request.params.n or request.params.beam is None:  # other beams have no answer
+                self._ready.append(_delta(request, sequence, output, said))
 
     def abort_all(self) -> None:
         """End every open request, as `abort` does."""
@@ -203,20 +208,54 @@ class EngineCore:
             self._in_flight.note_launch(plan)
         if self._in_flight.is_full or (plan is None and self._in_flight):
             deltas += self._collect()
-        return deltas
+        return self._rank(deltas) if self._rankings else deltas
 
     def _collect(self) -> list[RequestDelta]:
         """Wait for the oldest step in flight and return its deltas."""
         output = self._runner.collect()
         new_tokens = self._scheduler.commit(self._in_flight.take_oldest(), output)
-        self._tally.note_step(len(new_tokens))
-        return [self._emit(new.request, new.sequence, new.sampled) for new in new_tokens]
+        advanced = self._scheduler.advanced
+        self._tally.note_step(len(new_tokens) + sum([len(request.sequences) for request, _ in advanced]))
+        deltas = [self._emit(new.request, new.sequence, new.sampled) for new in new_tokens]
+        for request, search in advanced:
+            if search.is_over:
+                deltas += self._end_search(request, search.best)
+        return deltas
+
+    def _rank(self, deltas: list[RequestDelta]) -> list[RequestDelta]:
+        """Replace the deltas of samples of which the best are answers by those of the answers, once all have ended."""
+        shown: list[RequestDelta] = []
+        for delta in deltas:
+            ranking = self._rankings.get(delta.request_id)
+            if ranking is None:
+                shown.append(delta)
+            elif ranking.push(delta):
+                shown += ranking.best()
+                del self._rankings[delta.request_id]
+        return shown
+
+    def _end_search(self, request: Request, best: ReadOnly[Hypothesis]) -> list[RequestDelta]:
+        """The deltas of a search that is over: one for each answer, likeliest first."""
+        deltas: list[RequestDelta] = []
+        for index, (sequence, hypothesis) in enumerate(zip(list(request.sequences), best, strict=True)):
+            sequence.index, sequence.cumulative_logprob = index, hypothesis.cumulative_logprob
+            sequence.token_ids = [*request.prompt_token_ids, *hypothesis.token_ids]
+            output = self._texts[sequence.sequence_id]
+            is_stopped = hypothesis.finish_reason == "stop"
+            said = output.say_all(hypothesis.token_ids[:-1] if is_stopped else hypothesis.token_ids)
+            self._finish(request, sequence, hypothesis.finish_reason)
+            if index < request.params.n:
+                logprobs = hypothesis.logprobs if request.params.logprobs is not None else None
+                deltas.append(_delta(request, sequence, output, said, hypothesis.token_ids, logprobs))
+        return deltas
 
     def _emit(self, request: Request, sequence: Sequence, sampled: SampledToken) -> RequestDelta:
         """Turn a sequence's newest token into a delta; end the sequence if the token does."""
         output = self._texts[sequence.sequence_id]
         said, reason = self._read_newest(request, sequence, output)
         logprobs = None
+        if sampled.logprob is not None:
+            sequence.cumulative_logprob += sampled.logprob
         if request.params.logprobs is not None:
             assert sampled.logprob is not None
             logprobs = (TokenLogprob(sampled.token_id, sampled.logprob, sampled.top_logprobs),)
@@ -368,4 +407,5 @@ def _delta(
         request.queue_s,
         thoughts,
         output.num_thought_tokens,
+        None if request.params.num_top_logprobs is None else sequence.cumulative_logprob,
     )

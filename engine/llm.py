@@ -201,7 +201,7 @@ class LLM:
             index=whole.index,
             text=whole.text,
             token_ids=list(whole.token_ids),
-            cumulative_logprob=None if logprobs is None else sum(entry.logprob for entry in logprobs),
+            cumulative_logprob=whole.cumulative_logprob,
             logprobs=None if logprobs is None else [self._logprobs_at(entry) for entry in logprobs],
             finish_reason=whole.finish_reason,
             thoughts=whole.thoughts,

@@ -219,7 +219,7 @@ class DeviceRunner:
             self._tables.write(entries, pages)
         for name, sources, destinations in copies:
             self._kernels.copy_pages(self._pages[name], sources, destinations)
-        drawn = compute() if compute is not None else Drawn((), None, (self._buffers.next_tokens[:0],))
+        drawn = compute() if compute is not None else Drawn((), None, None, (self._buffers.next_tokens[:0],))
         clock.stop()
         download.start(*drawn.tensors)  # last: when the download has arrived, the clock may be read
         self._num_launched += 1
