@@ -21,7 +21,7 @@ from cli.votes import DataDirFlag, Url
 from wire.leaderboard import FitModel, LeaderboardRow, LeaderboardView, Statement, Weighting
 from wire.log_records import LogRecord, parse_log_line
 from wire.model_cards import BoardCards
-from wire.openai import ModelList
+from wire.openai.models import ModelList
 
 app = typer.Typer(add_completion=False)
 

@@ -3,9 +3,9 @@
 import logging
 import time
 
-from model_worker.engine_protocol import Delta, Finished
 from model_worker.metrics import WorkerMetrics
 from service_kit.logs import log_event
+from wire.answers import Delta, Finished
 from wire.chat import Usage
 from wire.errors import ApiError, ErrorCode
 

@@ -1,17 +1,19 @@
 """Composition root of the worker's HTTP side."""
 
-from fastapi import APIRouter, FastAPI
+from fastapi import APIRouter, Depends, FastAPI
 from starlette.types import Scope
 
-from model_worker.access import Credentials
+from model_worker.access import Credentials, require_user
 from model_worker.config import WorkerSettings
 from model_worker.engine_protocol import Engine
-from model_worker.routes import internal, openai, probes
+from model_worker.routes import internal, probes
+from model_worker.routes.openai import WorkerBackend, add_version_route
 from model_worker.routes.service_doc import WORKER_DOC
 from model_worker.worker import Worker
 from service_kit.app import bare_app
 from service_kit.bodies import Bodies
 from service_kit.docs_page import add_api_docs
+from service_kit.openai.routes import add_openai_routes
 from service_kit.origins import Hosts, OriginGuard
 from service_kit.route_docs import Access
 
@@ -23,14 +25,15 @@ def create_app(settings: WorkerSettings, engine: Engine | None = None, *, bodies
     request bodies are read, by default up to the limit of the settings.
     """
     app = bare_app("Agon model worker")
-    app.state.worker = Worker(settings, engine)
+    worker = app.state.worker = Worker(settings, engine)
     credentials = app.state.credentials = Credentials.from_settings(settings)
     app.state.bodies = bodies or Bodies(settings.max_body_bytes)
-    for router in (probes.router, probes.metrics_router, openai.router, internal.router):
+    user = user_router(worker, credentials, app.state.bodies)
+    for router in (probes.router, probes.metrics_router, user, internal.router):
         app.include_router(router)
     routers: tuple[tuple[Access, APIRouter], ...] = (
         ("open", probes.router),
-        ("user", openai.router),
+        ("user", user),
         ("worker", internal.router),
         ("worker", probes.metrics_router),
     )
@@ -38,6 +41,14 @@ def create_app(settings: WorkerSettings, engine: Engine | None = None, *, bodies
     hosts = Hosts(settings.allowed_hosts, is_open_locally=settings.is_on_loopback and credentials.is_public)
     app.add_middleware(OriginGuard, hosts=hosts)
     return app
+
+
+def user_router(worker: Worker, credentials: Credentials, bodies: Bodies) -> APIRouter:
+    """The routes of those who may use the model."""
+    router = APIRouter(dependencies=[Depends(require_user)])
+    add_openai_routes(router, bodies, WorkerBackend(worker, credentials))
+    add_version_route(router)
+    return router
 
 
 def is_new_work(scope: Scope) -> bool:

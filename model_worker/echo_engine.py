@@ -12,7 +12,8 @@ from collections.abc import AsyncGenerator
 from itertools import cycle
 
 from engine.text.thoughts import DEFAULT_TAGS, Said, ThoughtSplitter
-from model_worker.engine_protocol import Accepted, Delta, Finished, Piece, Prompt, PromptSource
+from model_worker.engine_protocol import Accepted, Piece, Prompt, PromptSource
+from wire.answers import Delta, Finished
 from wire.chat import FinishReason, SamplingOptions, Usage
 from wire.errors import ApiError, ErrorCode
 from wire.workers import Capacity, Load, ModelCard, PageCounts, PoolPicture
@@ -69,8 +70,10 @@ class EchoEngine:
         """True until `shutdown`."""
         return self._is_alive
 
-    def tokenise(self, source: PromptSource) -> Prompt:
-        """One token per word, its id a hash of the word."""
+    def tokenise(self, source: PromptSource, *, add_special_tokens: bool | None = None) -> Prompt:
+        """One token per word, its id a hash of the word. There are no special tokens."""
+        if isinstance(source, tuple):
+            return Prompt(source=source, token_ids=source)
         texts = (source,) if isinstance(source, str) else tuple(message.content for message in source.messages)
         token_ids = tuple(_token_id(word) for text in texts for word in _WORD.findall(text))
         tags = None if isinstance(source, str) else DEFAULT_TAGS
@@ -175,7 +178,13 @@ class EchoEngine:
 
     def _answer(self, prompt: Prompt, sampling: SamplingOptions) -> tuple[list[str], FinishReason]:
         """The words of the whole answer, known in advance."""
-        said = prompt.source if isinstance(prompt.source, str) else prompt.source.messages[-1].content
+        match prompt.source:
+            case str() as said:
+                pass
+            case tuple() as token_ids:
+                said = " ".join(str(token_id) for token_id in token_ids)
+            case conversation:
+                said = conversation.messages[-1].content
         words = _WORD.findall(said) or ["..."]
         room = self.card.context_length - len(prompt.token_ids)
         limit = sampling.max_tokens if sampling.max_tokens is not None else min(room, self._default_max_tokens)

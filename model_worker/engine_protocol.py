@@ -9,19 +9,42 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from engine.config import ThoughtTags
-from wire.chat import ChatMessage, FinishReason, SamplingOptions, TemplateKwargs, Usage
-from wire.workers import Capacity, Load, ModelCard, PoolPicture
+from wire.answers import Delta, Finished
+from wire.chat import ChatMessage, SamplingOptions, TemplateKwargs
+from wire.tools import ToolChoice, ToolDefinition
+from wire.workers import Capacity, GenerateRequest, Load, ModelCard, PoolPicture
 
 
 @dataclass(frozen=True, slots=True)
 class Conversation:
-    """Messages to answer, and values for variables of the chat template."""
+    """Messages to answer, the tools that the answer may call, and values for variables of the chat template."""
 
     messages: tuple[ChatMessage, ...]
     chat_template_kwargs: TemplateKwargs = field(default_factory=dict)
+    tools: tuple[ToolDefinition, ...] = ()
+    tool_choice: ToolChoice | None = None
+    parallel_tool_calls: bool = True
+    add_generation_prompt: bool = True
+    continue_final_message: bool = False
 
 
-PromptSource = Conversation | str  #: a conversation, or plain text to go on with
+#: A conversation, plain text to go on with, or the tokens of such a text.
+PromptSource = Conversation | str | tuple[int, ...]
+
+
+def source_of(asked: GenerateRequest) -> PromptSource:
+    """What a request asks to continue."""
+    if asked.messages is not None:
+        return Conversation(
+            asked.messages,
+            asked.chat_template_kwargs,
+            asked.tools,
+            asked.tool_choice,
+            asked.parallel_tool_calls,
+            asked.add_generation_prompt,
+            asked.continue_final_message,
+        )
+    return asked.prompt if asked.prompt is not None else asked.prompt_token_ids or ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,25 +60,6 @@ class Prompt:
 @dataclass(frozen=True, slots=True)
 class Accepted:
     """The request is in the engine's queue. Failures after this come as part of the stream."""
-
-
-@dataclass(frozen=True, slots=True)
-class Delta:
-    """Thoughts, text and tokens of one or more steps; each may be empty. All thoughts come before the text, also in one
-    delta. The first delta has `queue_s`, the seconds until the request was scheduled."""
-
-    text: str
-    token_ids: tuple[int, ...]
-    queue_s: float | None = None
-    thoughts: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Finished:
-    """The answer is complete. Always last."""
-
-    finish_reason: FinishReason
-    usage: Usage
 
 
 Piece = Accepted | Delta | Finished
@@ -84,7 +88,7 @@ class Engine(Protocol):
         """False once the engine can answer no more requests; it never becomes True again."""
         ...
 
-    def tokenise(self, source: PromptSource) -> Prompt:
+    def tokenise(self, source: PromptSource, *, add_special_tokens: bool | None = None) -> Prompt:
         """Render and encode. Raises ApiError. Thread-safe and touches no engine state, because long prompts are encoded
         in another thread."""
         ...

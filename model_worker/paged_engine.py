@@ -25,9 +25,10 @@ from engine.memory.ledger import PoolCell as EnginePoolCell
 from engine.runner import follow_if_told_to
 from engine.stats import EngineStats
 from model_worker.config import WorkerSettings
-from model_worker.engine_protocol import Accepted, Delta, Finished, Piece, Prompt, PromptSource
+from model_worker.engine_protocol import Accepted, Piece, Prompt, PromptSource
 from model_worker.errors import BadCheckpoint, EngineBroken, LoadFailed, StartError
 from model_worker.translate import SamplingDefaults, as_api_error, sampling_params
+from wire.answers import Delta, Finished
 from wire.chat import SamplingOptions, TemplateKwargs, Usage
 from wire.errors import ApiError, ErrorCode
 from wire.workers import Capacity, Load, ModelCard, PageCounts, PoolPicture
@@ -114,11 +115,13 @@ class PagedEngine:
         """Whether new requests are served."""
         return self._engine.is_alive
 
-    def tokenise(self, source: PromptSource) -> Prompt:
+    def tokenise(self, source: PromptSource, *, add_special_tokens: bool | None = None) -> Prompt:
         """Token ids of a text or of a conversation. Raises ApiError for messages that the model's template rejects."""
+        if isinstance(source, tuple):
+            return Prompt(source=source, token_ids=source)
         try:
             if isinstance(source, str):
-                token_ids = self._tokenizer.encode(source, add_special_tokens=True)
+                token_ids = self._tokenizer.encode(source, add_special_tokens=add_special_tokens is not False)
                 return Prompt(source=source, token_ids=tuple(token_ids))
             token_ids = self._tokenizer.render_chat(
                 [message.model_dump() for message in source.messages],

@@ -16,8 +16,9 @@ import httpx
 from engine.config import ThoughtTags
 from engine.text.thoughts import DEFAULT_TAGS, Said, ThoughtSplitter
 from model_worker.config import WorkerSettings
-from model_worker.engine_protocol import Accepted, Delta, Finished, Piece, Prompt, PromptSource
+from model_worker.engine_protocol import Accepted, Piece, Prompt, PromptSource
 from model_worker.errors import BadSettings
+from wire.answers import Delta, Finished
 from wire.chat import FinishReason, SamplingOptions, TemplateKwargs, Usage
 from wire.errors import ApiError, ErrorCode
 from wire.sse import SseDecoder
@@ -115,8 +116,13 @@ class RemoteEngine:
         """None: the other server computes."""
         return None
 
-    def tokenise(self, source: PromptSource) -> Prompt:
-        """The prompt without token ids, which only the other server knows."""
+    def tokenise(self, source: PromptSource, *, add_special_tokens: bool | None = None) -> Prompt:
+        """The prompt without token ids, which only the other server knows. Raises UNSUPPORTED_PARAMETER for a prompt
+        of token ids, and where special tokens are told apart: the protocol has no word for either."""
+        if isinstance(source, tuple):
+            raise ApiError(ErrorCode.UNSUPPORTED_PARAMETER, "This model takes no token ids.", param="prompt")
+        if add_special_tokens is not None:
+            raise ApiError(ErrorCode.UNSUPPORTED_PARAMETER, "This model does not take it.", param="add_special_tokens")
         return Prompt(source=source, token_ids=(), thoughts=None if isinstance(source, str) else DEFAULT_TAGS)
 
     async def generate(
@@ -194,6 +200,8 @@ class RemoteEngine:
         body: dict[str, Any] = {name: value for name, value in given.items() if name in _PORTABLE}
         body.setdefault("max_tokens", self._default_max_tokens)
         body |= {"model": self._model, "stream": True, "stream_options": {"include_usage": True}}
+        if isinstance(source, tuple):
+            raise AssertionError("tokenise refuses token ids")
         if isinstance(source, str):
             return "/completions", body | {"prompt": source}
         # Some servers refuse the thoughts of earlier answers, and none needs them.

@@ -9,16 +9,17 @@ import logging
 import time
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
+from functools import partial
 
 from model_worker.answer_record import AnswerRecord
 from model_worker.config import WorkerSettings
-from model_worker.engine_protocol import Delta, Engine, Finished, Piece, Prompt, PromptSource
+from model_worker.engine_protocol import Engine, Piece, Prompt, PromptSource, source_of
 from model_worker.liveness import Liveness
 from model_worker.metrics import WorkerMetrics
 from service_kit.logs import log_event
-from wire.chat import SamplingOptions
+from wire.answers import Delta, Finished
 from wire.errors import ApiError, ErrorCode
-from wire.workers import Load, WorkerState
+from wire.workers import GenerateRequest, Load, WorkerState
 
 _logger = logging.getLogger(__name__)
 
@@ -99,25 +100,16 @@ class Worker:
         load = self.load()
         return load is None or (self.engine.is_alive and self._liveness.is_moving(load, time.monotonic()))
 
-    async def answer(
-        self,
-        source: PromptSource,
-        sampling: SamplingOptions,
-        *,
-        request_id: str,
-        resume_token_ids: tuple[int, ...] = (),
-        cache_salt: str = "",
-    ) -> AsyncGenerator[Piece, None]:
+    async def answer(self, asked: GenerateRequest) -> AsyncGenerator[Piece, None]:
         """Yields Accepted, deltas, Finished. Raises ApiError: instead of Accepted for a refusal, later for a failure.
 
         Measures and logs the answer. An engine's exception that is no ApiError is logged and becomes INTERNAL_ERROR.
         """
-        record = AnswerRecord(self.metrics, request_id)
+        record = AnswerRecord(self.metrics, asked.request_id)
         self._num_answers += 1
         self._idle.clear()
         try:
-            engine = self._admit()
-            pieces = self._pieces(engine, source, sampling, request_id, resume_token_ids, cache_salt)
+            pieces = self._pieces(self._admit(), asked)
             async with aclosing(pieces):
                 async for piece in pieces:
                     self._note(piece, record)
@@ -127,7 +119,7 @@ class Worker:
             record.fail(error.code)
             raise
         except Exception:
-            log_event(_logger, "answer_bug", logging.ERROR, exc_info=True, request_id=request_id)
+            log_event(_logger, "answer_bug", logging.ERROR, exc_info=True, request_id=asked.request_id)
             record.fail(ErrorCode.INTERNAL_ERROR)
             raise ApiError(ErrorCode.INTERNAL_ERROR, "The worker failed to answer; its log says more.") from None
         finally:
@@ -148,22 +140,18 @@ class Worker:
             case Finished():
                 record.finish(piece)
 
-    async def _pieces(
-        self,
-        engine: Engine,
-        source: PromptSource,
-        sampling: SamplingOptions,
-        request_id: str,
-        resume_token_ids: tuple[int, ...],
-        cache_salt: str,
-    ) -> AsyncGenerator[Piece, None]:
+    async def _pieces(self, engine: Engine, asked: GenerateRequest) -> AsyncGenerator[Piece, None]:
         """The engine's pieces under the request's time limit."""
         deadline = asyncio.get_running_loop().time() + self.settings.request_timeout_s
         try:
             async with asyncio.timeout_at(deadline):
-                prompt = await _tokenise(engine, source)
+                prompt = await _tokenise(engine, asked)
             pieces = engine.generate(
-                prompt, sampling, request_id=request_id, resume_token_ids=resume_token_ids, cache_salt=cache_salt
+                prompt,
+                asked.sampling,
+                request_id=asked.request_id,
+                resume_token_ids=asked.resume_token_ids,
+                cache_salt=asked.cache_salt,
             )
             async with aclosing(pieces):
                 while True:
@@ -197,8 +185,20 @@ class Worker:
         return ApiError(ErrorCode.WORKER_FAILED, "The engine broke off the answer.")
 
 
-async def _tokenise(engine: Engine, source: PromptSource) -> Prompt:
-    num_chars = len(source) if isinstance(source, str) else sum(len(message.content) for message in source.messages)
-    if num_chars <= _INLINE_CHARS:
-        return engine.tokenise(source)
-    return await asyncio.to_thread(engine.tokenise, source)
+async def _tokenise(engine: Engine, asked: GenerateRequest) -> Prompt:
+    source = source_of(asked)
+    tokenise = partial(engine.tokenise, source, add_special_tokens=asked.add_special_tokens)
+    if _num_chars(source) <= _INLINE_CHARS:
+        return tokenise()
+    return await asyncio.to_thread(tokenise)
+
+
+def _num_chars(source: PromptSource) -> int:
+    """How much there is to encode."""
+    match source:
+        case str():
+            return len(source)
+        case tuple():
+            return 0
+        case _:
+            return sum(len(message.content) for message in source.messages)

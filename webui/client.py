@@ -31,7 +31,7 @@ from wire.invitations import JoinReply
 from wire.leaderboard import CohortView, FitModel, HistoryView, LeaderboardView, Weighting
 from wire.model_cards import BoardCards
 from wire.notices import AcceptTerms, NoticeList, TermsView
-from wire.openai import ModelList
+from wire.openai.models import ModelList
 from wire.workers import WorkerPool, WorkerView
 
 _WORKERS: TypeAdapter[tuple[WorkerView, ...]] = TypeAdapter(tuple[WorkerView, ...])

@@ -4,8 +4,13 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints
 
-Role = Literal["system", "user", "assistant"]
+from wire.tools import CallId, ToolCalls
+
+Role = Literal["system", "user", "assistant", "tool"]
 FinishReason = Literal["stop", "length", "abort"]
+
+MAX_SAMPLES = 16
+MAX_LOGPROBS = 20
 
 MAX_STOP_STRINGS = 16
 MAX_STOP_CHARS = 256
@@ -33,7 +38,7 @@ TemplateKwargs = Annotated[
 
 
 class ChatMessage(BaseModel):
-    """One message as the engine sees it: plain text."""
+    """One message as the engine sees it: plain text, which is empty where an answer only calls tools."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -44,6 +49,15 @@ class ChatMessage(BaseModel):
         exclude_if=lambda thoughts: thoughts is None,
         description="what the model thought before this answer; it enters the prompt only of a model whose chat "
         "template reads it",
+    )
+    tool_calls: ToolCalls = Field(
+        default=(), exclude_if=lambda calls: not calls, description="tools that this answer called"
+    )
+    tool_call_id: CallId | None = Field(
+        default=None, exclude_if=lambda call: call is None, description="which call this tool message answers"
+    )
+    name: str | None = Field(
+        default=None, max_length=256, exclude_if=lambda name: name is None, description="name of the speaker or tool"
     )
 
 
@@ -65,6 +79,9 @@ class SamplingFields(BaseModel):
     seed: int | None = Field(default=None, ge=-(2**63), lt=2**64, description="equal seeds draw equal tokens")
     ignore_eos: bool | None = Field(default=None, description="go on after an end-of-sequence token")
     min_tokens: int | None = Field(default=None, ge=0, le=1_000_000, description="no end before so many tokens")
+    n: int | None = Field(default=None, ge=1, le=MAX_SAMPLES, description="number of answers")
+    include_stop_str_in_output: bool | None = Field(default=None, description="keep the stop string in the text")
+    skip_special_tokens: bool | None = Field(default=None, description="leave special tokens out of the text")
 
 
 class SamplingOptions(SamplingFields):
@@ -77,6 +94,9 @@ class SamplingOptions(SamplingFields):
     stop: StopStrings | None = Field(default=None, description="a string or several, at which the answer ends")
     stop_token_ids: tuple[TokenId, ...] | None = Field(
         default=None, max_length=64, fail_fast=True, description="tokens at which the answer ends"
+    )
+    logprobs: int | None = Field(
+        default=None, ge=0, le=MAX_LOGPROBS, description="log probabilities of so many of the likeliest tokens, too"
     )
 
 

@@ -8,10 +8,12 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from wire.answers import Delta, Finished, PromptEcho, TokenLogprob, ToolCallDelta
 from wire.chat import ChatMessage, FinishReason, SamplingOptions, TemplateKwargs, TokenId, Usage
 from wire.errors import ErrorDetail
 from wire.ids import WorkerId
 from wire.model_names import ModelName
+from wire.tools import ToolChoice, ToolDefinitions
 
 WorkerState = Literal["starting", "ready", "draining"]
 Processor = Literal["cpu", "gpu", "remote"]
@@ -179,9 +181,24 @@ class GenerateRequest(_Frozen):
     request_id: str = Field(pattern=r"^[A-Za-z0-9._:-]{1,128}$")
     epoch: int | None = Field(default=None, description="refuse the request unless the worker has this epoch")
     messages: tuple[ChatMessage, ...] | None = Field(
-        default=None, fail_fast=True, min_length=1, description="either these or prompt"
+        default=None, fail_fast=True, min_length=1, description="either these or a prompt"
     )
-    prompt: str | None = Field(default=None, description="either this or messages")
+    prompt: str | None = Field(default=None, description="a text to continue")
+    prompt_token_ids: tuple[TokenId, ...] | None = Field(
+        default=None, fail_fast=True, min_length=1, description="the tokens to continue, as they are"
+    )
+    tools: ToolDefinitions = Field(default=(), description="tools that the model may call")
+    tool_choice: ToolChoice | None = Field(default=None, description="null: auto where there are tools")
+    parallel_tool_calls: bool = Field(default=True, description="false: one call at most")
+    add_generation_prompt: bool = Field(default=True, description="the chat template opens a new answer")
+    continue_final_message: bool = Field(default=False, description="the last message is continued, not answered")
+    add_special_tokens: bool | None = Field(
+        default=None, description="whether the tokenizer adds its own, as at the beginning; null: only to a prompt"
+    )
+    truncate_prompt_tokens: int | None = Field(
+        default=None, ge=-1, description="keep only so many tokens at the end of the prompt; -1: what the context holds"
+    )
+    return_prompt: bool = Field(default=False, description="the first delta has the prompt's text and tokens")
     chat_template_kwargs: TemplateKwargs = Field(
         default={},
         exclude_if=lambda kwargs: not kwargs,
@@ -197,9 +214,14 @@ class GenerateRequest(_Frozen):
 
     @model_validator(mode="after")
     def _one_input(self) -> "GenerateRequest":
-        if (self.messages is None) == (self.prompt is None):
-            raise ValueError("exactly one of messages and prompt is needed")
+        if sum(given is not None for given in (self.messages, self.prompt, self.prompt_token_ids)) != 1:
+            raise ValueError("exactly one of messages, prompt and prompt_token_ids is needed")
         return self
+
+    @property
+    def num_samples(self) -> int:
+        """How many answers are asked for."""
+        return self.sampling.n or 1
 
 
 class GenerateDelta(_Frozen):
@@ -210,13 +232,61 @@ class GenerateDelta(_Frozen):
     text: str
     token_ids: tuple[int, ...]
     thoughts: str = Field(default="", description="what the model thinks; all of it comes before the first text")
+    index: int = Field(default=0, description="which sample of the request")
+    logprobs: tuple[TokenLogprob, ...] | None = Field(
+        default=None, description="one for each token id, where asked for"
+    )
+    prompt_logprobs: tuple[TokenLogprob | None, ...] | None = Field(
+        default=None, description="in the first delta of sample 0, where asked for"
+    )
+    prompt: PromptEcho | None = Field(default=None, description="the prompt, before all else, where asked for")
+    tool_calls: tuple[ToolCallDelta, ...] = Field(default=(), description="pieces of calls of tools")
+    finish_reason: FinishReason | None = Field(
+        default=None, description="in the last delta of each sample, where the request has several"
+    )
+
+    @classmethod
+    def of(cls, seq: int, delta: Delta) -> "GenerateDelta":
+        """`delta` as number `seq` of a stream. Called for every token."""
+        return cls(
+            seq=seq,
+            text=delta.text,
+            token_ids=delta.token_ids,
+            thoughts=delta.thoughts,
+            index=delta.index,
+            logprobs=delta.logprobs,
+            prompt_logprobs=delta.prompt_logprobs,
+            prompt=delta.prompt,
+            tool_calls=delta.tool_calls,
+            finish_reason=delta.finish_reason,
+        )
+
+    def delta(self) -> Delta:
+        """The delta without its number. Called for every token."""
+        return Delta(
+            self.text,
+            self.token_ids,
+            self.thoughts,
+            None,
+            self.index,
+            self.logprobs,
+            self.prompt_logprobs,
+            self.prompt,
+            self.tool_calls,
+            self.finish_reason,
+        )
 
 
 class GenerateFinished(_Frozen):
-    """SSE event `finished`, the last of its stream. `usage` counts resumed tokens as completion tokens."""
+    """SSE event `finished`, the last of its stream. `usage` counts all samples, and resumed tokens as completion
+    tokens; `finish_reason` is that of sample 0."""
 
     finish_reason: FinishReason
     usage: Usage
+
+    def finished(self) -> Finished:
+        """The end as the services pass it on."""
+        return Finished(self.finish_reason, self.usage)
 
 
 class GenerateFailed(_Frozen):

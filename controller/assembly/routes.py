@@ -24,7 +24,7 @@ from controller.routes.integrity import add_integrity_routes
 from controller.routes.leaderboard import add_leaderboard_route
 from controller.routes.model_cards import add_model_card_admin_route, add_model_cards_route
 from controller.routes.notices import add_notice_routes
-from controller.routes.openai import add_openai_routes
+from controller.routes.openai import ArenaBackend
 from controller.routes.service_doc import CONTROLLER_DOC
 from controller.routes.turns import add_turn_routes
 from controller.routes.vote_import import add_vote_import_route
@@ -35,6 +35,7 @@ from controller.votes.recent_votes import RecentVotes
 from controller.workers.pools import Pools
 from service_kit.bodies import Bodies
 from service_kit.docs_page import add_api_docs
+from service_kit.openai.routes import add_openai_routes
 from service_kit.route_docs import Access
 from wire.voters import VoterCookies
 
@@ -76,9 +77,10 @@ def add_routes(
     add_health_routes(open_, base.store, base.background, workers.table, settings.processes_file)
     runners = (battles.runner, chats.runner)
     add_metrics_route(open_ if settings.public_metrics else admin, base.metrics, workers.table, runners)
-    add_openai_routes(
-        user, bodies, addresses, limits, base.salts, workers.table, workers.dispatcher, workers.relay, identities, terms
+    arena = ArenaBackend(
+        addresses, limits, base.salts, workers.table, workers.dispatcher, workers.relay, identities, terms
     )
+    add_openai_routes(user, bodies, arena)
     add_battle_routes(user, bodies, identities, limits, battles.battles, terms)
     add_chat_routes(user, bodies, identities, limits, chats.chats, chats.stream, terms)
     add_history_routes(user, identities, limits, battles.sharing)

@@ -25,9 +25,10 @@ from controller.metrics import Metrics
 from controller.workers.congestion import Kind
 from controller.workers.dispatch import Dispatcher, Lane, Wish
 from controller.workers.relay import Relay
-from controller.workers.upstream import AnswerEvent, Delta, Finished, Opened
+from controller.workers.upstream import AnswerEvent, Opened
 from service_kit.cancellation import cancel
 from service_kit.logs import log_event, short
+from wire.answers import Delta, Finished
 from wire.battles import BattleState, FailedEvent, FinishedEvent, Side, TurnFinishedEvent
 from wire.chat import ChatMessage, FinishReason, SamplingOptions, Usage
 from wire.errors import ApiError, ErrorCode, ErrorDetail

@@ -1,7 +1,8 @@
 """One answer of a model as a stream of events, with failover between the model's replicas.
 
 An attempt that fails before the first token is sent again to another replica. After the first token the emitted token
-ids are replayed there, and the replica continues them, so the text continues byte for byte. A replay waits for a place
+ids are replayed there, and the replica continues them, so the text continues byte for byte. Only one sample can be
+replayed: an answer of several ends with an error there. A replay waits for a place
 and for a worker that starts again, as its answer is half written; an answer without a token waits a second at most.
 Never switches to another model. Knows no battle and no client: closing the iterator closes the upstream stream, and the
 worker then aborts.
@@ -20,8 +21,9 @@ from controller.metrics import Metrics
 from controller.workers.breaker import CircuitBreaker, WorkerStart
 from controller.workers.dispatch import Lane
 from controller.workers.routing_table import RoutingTable, Worker
-from controller.workers.upstream import AnswerEvent, Delta, Trouble, Upstream
+from controller.workers.upstream import AnswerEvent, Trouble, Upstream
 from service_kit.logs import log_event
+from wire.answers import Delta
 from wire.errors import ApiError, ErrorCode
 from wire.workers import GenerateRequest
 
@@ -59,14 +61,15 @@ class _Attempts:
 
     def record(self, event: AnswerEvent) -> None:
         """Keep what a replay needs of `event`. Called for every token."""
-        if not isinstance(event, Delta):
+        if not isinstance(event, Delta) or event.prompt is not None:
             return
         if not self.has_begun:
             self.has_begun = True
             self.first_token.observe(time.monotonic() - self.started)
         if self.give_up_at is not None:
             self.give_up_at, self.count = None, 1
-        self.emitted.extend(event.token_ids)
+        if event.index == 0:
+            self.emitted.extend(event.token_ids)
 
 
 class Relay:
@@ -103,19 +106,19 @@ class Relay:
         attempts = _Attempts(self._metrics.first_token, emitted=list(emitted), has_begun=bool(emitted))
         while not attempts.is_finished:
             events = self._upstream.attempt(lane.worker, attempts.rest_of(request, lane.worker))
-            async with self._attempt(lane, attempts), contextlib.aclosing(events):
+            async with self._attempt(lane, request, attempts), contextlib.aclosing(events):
                 async for event in events:
                     attempts.record(event)
                     yield event
 
     @contextlib.asynccontextmanager
-    async def _attempt(self, lane: Lane, attempts: _Attempts) -> AsyncGenerator[None, None]:
+    async def _attempt(self, lane: Lane, request: GenerateRequest, attempts: _Attempts) -> AsyncGenerator[None, None]:
         """Records how one attempt ended. Trouble is suppressed if another replica takes over."""
         worker = lane.worker
         try:
             yield
         except Trouble as trouble:
-            await self._move_on(lane, attempts, trouble)
+            await self._move_on(lane, request, attempts, trouble)
         except ApiError:
             self._metrics.streams.labels("refused").inc()
             raise
@@ -127,7 +130,7 @@ class Relay:
             self._metrics.streams.labels("finished").inc()
             attempts.is_finished = True
 
-    async def _move_on(self, lane: Lane, attempts: _Attempts, trouble: Trouble) -> None:
+    async def _move_on(self, lane: Lane, request: GenerateRequest, attempts: _Attempts, trouble: Trouble) -> None:
         """Move the lane to another replica, or raise the error that ends the answer."""
         worker = lane.worker
         self._report(worker, attempts, trouble)
@@ -144,7 +147,8 @@ class Relay:
             attempts.tried.add((worker.worker_id, worker.epoch))
             attempts.count += 1
         is_last = max(attempts.count, attempts.num_stale) > self._max_attempts
-        if is_last or (attempts.has_begun and not worker.card.can_resume):
+        can_resume = worker.card.can_resume and request.num_samples == 1
+        if is_last or (attempts.has_begun and not can_resume):
             raise self._final(trouble)
         await self._move(lane, attempts, trouble)
         self._metrics.failovers.labels(attempts.phase).inc()

@@ -16,7 +16,7 @@ import aiohttp
 
 from controller.workers.routing_table import RoutingTable, Worker
 from controller.workers.worker_http import WorkerHttp
-from wire.chat import FinishReason, Usage
+from wire.answers import Delta, Finished
 from wire.errors import STATUS, ApiError, ErrorCode
 from wire.sse import SseDecoder, SseEvent
 from wire.workers import GenerateDelta, GenerateFailed, GenerateFinished, GenerateRequest
@@ -37,23 +37,6 @@ _HEADERS = {"Content-Type": "application/json", "Accept": "text/event-stream"}
 @dataclass(frozen=True, slots=True)
 class Opened:
     """A worker has accepted the request."""
-
-
-@dataclass(frozen=True, slots=True)
-class Delta:
-    """Thoughts and text to append to the answer, which may be empty, and the tokens that they stand for."""
-
-    text: str
-    token_ids: tuple[int, ...]
-    thoughts: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Finished:
-    """The answer is complete."""
-
-    finish_reason: FinishReason
-    usage: Usage
 
 
 AnswerEvent = Opened | Delta | Finished
@@ -126,7 +109,7 @@ class Upstream:
 
     async def attempt(self, worker: Worker, request: GenerateRequest) -> AsyncGenerator[AnswerEvent, None]:
         """Opened, deltas and Finished. Raises Trouble, or ApiError where the request itself is at fault."""
-        body = request.model_dump_json(exclude_none=True).encode()
+        body = request.model_dump_json(exclude_none=True, exclude_defaults=True).encode()
         async with self._accepted(worker, body) as (wait, response):
             yield Opened()
             async with aclosing(self._events(wait, response.content)) as events:
@@ -181,12 +164,12 @@ class Upstream:
                 wait.deadline = math.inf  # until the next read the stream waits for its reader
                 if isinstance(parsed, GenerateFinished):
                     wait.is_whole = True
-                    yield Finished(parsed.finish_reason, parsed.usage)
+                    yield parsed.finished()
                     return
                 if parsed.seq != next_seq:
                     raise Trouble(ErrorCode.WORKER_FAILED, "a delta is missing", blame=True)
                 next_seq += 1
-                yield Delta(parsed.text, parsed.token_ids, parsed.thoughts)
+                yield parsed.delta()
                 wait.deadline = loop.time() + self._token_timeout_s
         raise wait.verdict or Trouble(ErrorCode.WORKER_FAILED, "stream ended without an end", blame=True, is_cut=True)
 

@@ -7,11 +7,12 @@ from fastapi.responses import Response
 from pydantic import BaseModel
 
 from model_worker.access import require_worker
-from model_worker.engine_protocol import Conversation, Delta, Finished, Piece, PromptSource
+from model_worker.engine_protocol import Piece
 from model_worker.worker import ANSWER_ERRORS, Worker
 from service_kit.bodies import Bodies
 from service_kit.event_stream import EventStream
 from service_kit.route_docs import Answer, documented
+from wire.answers import Delta, Finished
 from wire.errors import ApiError, ErrorCode
 from wire.sse import SseEvent, encode
 from wire.workers import GenerateDelta, GenerateFailed, GenerateFinished, GenerateRequest, PoolView
@@ -35,16 +36,7 @@ async def generate(request: Request) -> Response:
     asked = await bodies.parse(request, GenerateRequest)
     if asked.epoch is not None and asked.epoch not in worker.epochs:
         raise ApiError(ErrorCode.STALE_EPOCH, "This worker is not the one that the request is meant for.")
-    source: PromptSource = asked.prompt or ""
-    if asked.messages is not None:
-        source = Conversation(asked.messages, asked.chat_template_kwargs)
-    answer = worker.answer(
-        source,
-        asked.sampling,
-        request_id=asked.request_id,
-        resume_token_ids=asked.resume_token_ids,
-        cache_salt=asked.cache_salt,
-    )
+    answer = worker.answer(asked)
     await anext(answer)  # Accepted; a refusal is raised here and becomes an ordinary error response
     return EventStream(_events(answer), source=answer, stall_s=worker.settings.slow_client_s)
 
@@ -70,7 +62,7 @@ async def _events(answer: AsyncGenerator[Piece, None]) -> AsyncGenerator[bytes, 
         async for piece in answer:
             match piece:
                 case Delta():
-                    delta = GenerateDelta(seq=seq, text=piece.text, token_ids=piece.token_ids, thoughts=piece.thoughts)
+                    delta = GenerateDelta.of(seq, piece)
                     yield encode(SseEvent(delta.model_dump_json(exclude_defaults=True), event="delta"))
                     seq += 1
                 case Finished():

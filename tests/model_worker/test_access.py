@@ -7,10 +7,13 @@ import httpx
 import pytest
 from fastapi import FastAPI
 
-from model_worker.app import create_app
+from model_worker.access import Credentials
+from model_worker.app import create_app, user_router
 from model_worker.config import WorkerSettings
 from model_worker.echo_engine import EchoEngine
-from model_worker.routes import internal, openai, probes
+from model_worker.routes import internal, probes
+from model_worker.worker import Worker
+from service_kit.bodies import Bodies
 
 OPEN = {"/health", "/ready"}
 STAND_ALONE = {"/metrics"}  #: open on a server without controllers, which has no battles
@@ -32,7 +35,9 @@ CREDENTIALS = {
 
 
 def routes() -> Iterator[tuple[str, str]]:
-    for router in (probes.router, probes.metrics_router, openai.router, internal.router):
+    settings = WorkerSettings(model="echo", engine="echo")
+    user = user_router(Worker(settings), Credentials.from_settings(settings), Bodies(1))
+    for router in (probes.router, probes.metrics_router, user, internal.router):
         for route in router.routes:
             for method in route.methods:  # type: ignore[attr-defined]
                 yield method, route.path  # type: ignore[attr-defined]

@@ -4,7 +4,8 @@ from contextlib import aclosing
 import pytest
 
 from model_worker.echo_engine import EchoEngine
-from model_worker.engine_protocol import Accepted, Conversation, Delta, Finished, Piece
+from model_worker.engine_protocol import Accepted, Conversation, Piece
+from wire.answers import Delta, Finished
 from wire.chat import ChatMessage, SamplingOptions
 from wire.errors import ApiError, ErrorCode
 

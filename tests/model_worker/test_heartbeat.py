@@ -14,9 +14,10 @@ from model_worker.config import WorkerSettings
 from model_worker.echo_engine import EchoEngine
 from model_worker.heartbeat import Heartbeat
 from model_worker.worker import Worker
+from wire.chat import SamplingOptions
 from wire.errors import ApiError, ErrorCode
 from wire.ids import WorkerId
-from wire.workers import HeartbeatReply, HeartbeatRequest, Load, RegisterReply, RegisterRequest
+from wire.workers import GenerateRequest, HeartbeatReply, HeartbeatRequest, Load, RegisterReply, RegisterRequest
 
 TOKEN = "worker-token-for-tests"
 
@@ -111,9 +112,9 @@ async def test_heartbeats_carry_the_load(serve_app: Any, beating: Beating, event
     register = Register()
     engine = EchoEngine(tokens_per_s=20)
     async with serve_app(controller_over(register)) as url, beating(url, engine=engine) as (worker, _):
-        from wire.chat import SamplingOptions
-
-        answer = worker.answer("a b c", SamplingOptions(ignore_eos=True, max_tokens=50), request_id="r")
+        answer = worker.answer(
+            GenerateRequest(request_id="r", prompt="a b c", sampling=SamplingOptions(ignore_eos=True, max_tokens=50))
+        )
         await anext(answer)
         await anext(answer)
         await eventually(lambda: any(beat.load.running == 1 and beat.load.kv_bytes_used for beat in register.beats))
@@ -243,9 +244,7 @@ async def test_stalled_engine_falls_silent(serve_app: Any, beating: Beating, eve
         serve_app(controller_over(register)) as url,
         beating(url, engine=engine, stalled_step_s=0.2) as (worker, _),
     ):
-        from wire.chat import SamplingOptions
-
-        answer = worker.answer("a", SamplingOptions(), request_id="r")
+        answer = worker.answer(GenerateRequest(request_id="r", prompt="a"))
         await anext(answer)
         await eventually(lambda: not worker.is_healthy())
         num_looks = engine.num_looks

@@ -7,10 +7,12 @@ import pytest
 
 from model_worker.config import WorkerSettings
 from model_worker.echo_engine import EchoEngine
-from model_worker.engine_protocol import Accepted, Finished, Piece, Prompt, PromptSource
+from model_worker.engine_protocol import Accepted, Piece, Prompt, PromptSource
 from model_worker.worker import Worker
+from wire.answers import Finished
 from wire.chat import SamplingOptions, Usage
 from wire.errors import ApiError, ErrorCode
+from wire.workers import GenerateRequest
 
 Make = Callable[..., WorkerSettings]
 
@@ -24,7 +26,7 @@ class Unreliable(EchoEngine):
         super().__init__(tokens_per_s=1e6)
         self._fault = fault
 
-    def tokenise(self, source: PromptSource) -> Prompt:
+    def tokenise(self, source: PromptSource, *, add_special_tokens: bool | None = None) -> Prompt:
         if self._fault == "tokenise":
             raise RuntimeError("secret prompt")
         return super().tokenise(source)
@@ -47,7 +49,7 @@ class Unreliable(EchoEngine):
 
 async def outcome(worker: Worker, text: str = "a b c", sampling: SamplingOptions = LONG) -> ErrorCode | str:
     try:
-        async with aclosing(worker.answer(text, sampling, request_id="r")) as answer:
+        async with aclosing(worker.answer(GenerateRequest(request_id="r", prompt=text, sampling=sampling))) as answer:
             async for piece in answer:
                 if isinstance(piece, Finished):
                     return piece.finish_reason
@@ -79,7 +81,7 @@ async def test_draining_worker_finishes_what_runs_and_refuses_the_rest(make_sett
 
 async def test_answers_that_outlive_the_drain_say_that_the_worker_shut_down(make_settings: Make) -> None:
     worker = Worker(make_settings(), Unreliable("abort"))
-    worker_answer = worker.answer("a", LONG, request_id="r")
+    worker_answer = worker.answer(GenerateRequest(request_id="r", prompt="a", sampling=LONG))
     await anext(worker_answer)
     worker.begin_draining()
     with pytest.raises(ApiError) as failure:
@@ -99,7 +101,7 @@ async def test_refusal_for_lack_of_room_comes_before_any_work(make_settings: Mak
     class Counting(EchoEngine):
         num_tokenised = 0
 
-        def tokenise(self, source: PromptSource) -> Prompt:
+        def tokenise(self, source: PromptSource, *, add_special_tokens: bool | None = None) -> Prompt:
             self.num_tokenised += 1
             return super().tokenise(source)
 
@@ -121,7 +123,7 @@ async def test_long_prompts_are_encoded_off_the_event_loop(make_settings: Make) 
     threads: list[str] = []
 
     class Noting(EchoEngine):
-        def tokenise(self, source: PromptSource) -> Prompt:
+        def tokenise(self, source: PromptSource, *, add_special_tokens: bool | None = None) -> Prompt:
             threads.append(threading.current_thread().name)
             return super().tokenise(source)
 

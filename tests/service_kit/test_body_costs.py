@@ -22,7 +22,7 @@ from wire.judgements import CastJudgement, Judgement
 from wire.labels import LabelRecord
 from wire.model_cards import BoardCard
 from wire.notices import AcceptTerms
-from wire.openai import ChatCompletionRequest, CompletionRequest
+from wire.openai.requests import ChatCompletionRequest, CompletionRequest
 from wire.strict_json import parse_model
 from wire.votes import VoteRecord
 from wire.workers import GenerateRequest, HeartbeatRequest, RegisterRequest

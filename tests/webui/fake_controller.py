@@ -48,7 +48,7 @@ from wire.ids import BattleId, ShareId
 from wire.invitations import JoinReply
 from wire.leaderboard import CohortView, HistoryView, LeaderboardView
 from wire.model_cards import BoardCard, BoardCards
-from wire.openai import ModelList, ModelObject
+from wire.openai.models import ModelList, ModelObject
 from wire.sse import SseEvent, encode
 from wire.voters import NEW_COOKIE_HEADER
 from wire.workers import WorkerPool, WorkerView

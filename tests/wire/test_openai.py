@@ -7,15 +7,9 @@ import pytest
 
 from wire.chat import Usage
 from wire.errors import ApiError, ErrorCode
-from wire.openai import (
-    ChatCompletion,
-    ChatCompletionChunk,
-    ChatCompletionRequest,
-    CompletionRequest,
-    CompletionShaper,
-    TextCompletion,
-    TextCompletionChunk,
-)
+from wire.openai.replies import ChatCompletion, ChatCompletionChunk, TextCompletion, TextCompletionChunk
+from wire.openai.requests import ChatCompletionRequest, CompletionRequest
+from wire.openai.shaping import CompletionShaper
 from wire.strict_json import parse_model
 
 HELLO = {"role": "user", "content": "Hello"}

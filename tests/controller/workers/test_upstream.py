@@ -11,12 +11,13 @@ import pytest
 from controller.store.keys import Keys
 from controller.store.store import Store
 from controller.workers.routing_table import RoutingTable, Worker
-from controller.workers.upstream import CALM_S, PAUSE_S, VANISHED_S, Delta, Finished, Opened, Trouble, Upstream
+from controller.workers.upstream import CALM_S, PAUSE_S, VANISHED_S, Opened, Trouble, Upstream
 from controller.workers.worker_http import WorkerHttp
 from tests.controller.support.arena import eventually
 from tests.controller.support.fake_worker import FakeWorker, words
 from tests.controller.support.loop_clock import LoopClock
 from tests.controller.support.running import running_app
+from wire.answers import Delta, Finished
 from wire.chat import Usage
 from wire.ids import WorkerId
 from wire.sse import SseEvent, encode

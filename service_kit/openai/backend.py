@@ -1,0 +1,46 @@
+"""What a service provides, so that the OpenAI routes can serve its models."""
+
+from collections.abc import AsyncGenerator, Sequence
+from typing import Protocol
+
+from fastapi import Request
+
+from wire.answers import Delta, Finished
+from wire.errors import ApiError, ErrorCode
+from wire.openai.models import ModelObject
+from wire.workers import GenerateRequest
+
+
+class Backend(Protocol):
+    """The controller with all models of its arena, or a worker with one. Made once, by the composition root."""
+
+    @property
+    def errors(self) -> tuple[ErrorCode, ...]:
+        """What `answer` raises besides INVALID_REQUEST; the documentation names it."""
+        ...
+
+    @property
+    def stall_s(self) -> float:
+        """A client of a stream that takes no bytes for so many seconds is cut off."""
+        ...
+
+    def models(self) -> Sequence[ModelObject]:
+        """The models that can be asked, sorted by name."""
+        ...
+
+    def answer(self, request: Request, model: str, generate: GenerateRequest) -> AsyncGenerator[Delta | Finished, None]:
+        """Deltas of the samples of one answer, then Finished. Raises ApiError: before the first delta for a refusal,
+        later for a failure.
+
+        `request` tells who asks. The backend sets `cache_salt` of `generate`. Closing the generator ends the answer and
+        frees what it holds.
+        """
+        ...
+
+
+def find_model(backend: Backend, name: str) -> ModelObject:
+    """The entry of one model. Raises ApiError MODEL_NOT_FOUND."""
+    for found in backend.models():
+        if found.id == name:
+            return found
+    raise ApiError(ErrorCode.MODEL_NOT_FOUND, f"The model {name!r} does not exist.", param="model")
