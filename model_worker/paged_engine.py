@@ -209,6 +209,8 @@ class PagedEngine:
             queued_tokens=stats.queued_tokens,
             tokens_per_s=stats.tokens_per_s,
             kv_bytes_used=stats.kv_bytes_used,
+            kv_bytes_saved=stats.kv_bytes_saved,
+            page_copies_total=stats.page_copies_total,
             kv_bytes_evictable=stats.kv_bytes_evictable,
             kv_bytes_total=stats.kv_bytes_total,
             mirror_bytes_used=stats.mirror_bytes_used,
