@@ -4,10 +4,11 @@ VENV := $(or $(AGON_VENV),.venv)
 UP_ARGS ?=
 TEST_ARGS ?=
 FUZZ_ARGS ?=
+CLIENTS ?=
 BENCH_ARGS ?= --against transformers
 FAULTS ?=
 
-.PHONY: help up test faults format bench bench-performance measure-performance bench-memory kernel-report pages fuzz soak-memory attacks parity screenshots clean
+.PHONY: help up test faults format bench bench-performance measure-performance bench-memory kernel-report pages fuzz soak-memory attacks clients parity screenshots clean
 
 help:
 	@echo "make up           start the arena on this machine (UP_ARGS='--model NAME=PATH_OR_HUB_ID ...')"
@@ -23,6 +24,7 @@ help:
 	@echo "make soak-memory the page cache against its naive twin, 5,000 x 100 random operations"
 	@echo "make format       format the code"
 	@echo "make attacks      the attackers' scripts at full length: 300 battles, 200 prompts of others; prints what they found"
+	@echo "make clients      client libraries from PyPI against a worker, one line for each check (CLIENTS='--through arena litellm')"
 	@echo "make parity       every architecture against transformers under all settings, and docs/parity.md"
 	@echo "make screenshots  take the pictures of the documentation again"
 	@echo "make clean        remove the environment and everything that was generated"
@@ -76,6 +78,10 @@ fuzz:
 soak-memory:
 	@$(PYTHON) -I cli/bootstrap.py --extra dev
 	@AGON_SOAK=1 exec $(VENV)/bin/python -m pytest --timeout=0 tests/engine/memory/test_state_machine.py
+
+clients:
+	@$(PYTHON) -I cli/bootstrap.py --extra dev
+	@exec $(VENV)/bin/python -m tests.clients $(CLIENTS)
 
 parity:
 	@$(PYTHON) -I cli/bootstrap.py --extra dev --compiler

@@ -35,6 +35,10 @@ def _read_secret(name: str, path: str | Path) -> str:
         raise ConfigurationError(f"AGON_{name.upper()}_FILE cannot be read: {error.strerror}.") from None
 
 
+def _none_if_zero(value: object) -> object:
+    return None if value in ("", "0", 0) else value
+
+
 Names = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_as_list)]
 Networks = Annotated[tuple[IPv4Network | IPv6Network, ...], NoDecode, BeforeValidator(_as_networks)]
 Seconds = Annotated[float, Field(gt=0)]
@@ -144,6 +148,12 @@ class Settings(BaseSettings):
         default=1024,
         description="Longest answer in a battle, in tokens, thoughts included; never more than half of the model's "
         "context.",
+    )
+    thinking_budget: Annotated[Count | None, BeforeValidator(_none_if_zero)] = Field(
+        default=None,
+        description="Most tokens that a model may think before it answers, in battles and chats: then its thoughts are "
+        "ended for it. Both sides of a battle get the same. Models of other services (`--engine openai`) cannot be "
+        "limited. Empty or 0: only the limit of the answer.",
     )
 
     chat_max_turns: Annotated[int, Field(ge=1, le=1000)] = Field(default=100, description="Most turns of one chat.")

@@ -13,7 +13,11 @@ allocated.
 
 from dataclasses import dataclass
 
+import numpy as np
+from numpy.typing import NDArray
+
 from engine.config import SamplingParams
+from engine.prompt_reading import PooledRows, RowsRead, ScoredRows
 
 LayerTypeName = str
 SequenceId = int
@@ -86,6 +90,8 @@ class ScheduledSequence:
     #: samples, because only the host knows which sample belongs to this sequence.
     history: tuple[int, ...] | None = None
     num_prompt_tokens: int = 0  #: how many of the sequence's tokens are its prompt; only layers with a budget need it
+    scored: ScoredRows | None = None  #: rows that give log probabilities of prompt tokens
+    pooled: PooledRows | None = None  #: rows whose hidden states are summed
     banned_token_ids: tuple[int, ...] = ()  #: each would complete one of params.bad_words_ids that the output begins
 
 
@@ -109,6 +115,22 @@ class StepPlan:
         """Tokens that the step computes."""
         return sum(len(sequence.token_ids) for sequence in self.sequences)
 
+    @property
+    def needs_masks(self) -> bool:
+        """Whether TokenMasks follow: some sequence that samples has a constraint or a thinking budget."""
+        return any([sequence.params.needs_masks and sequence.num_samples > 0 for sequence in self.sequences])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TokenMasks:
+    """Which tokens a step may sample, for those of its draws that are not free. N = such draws, V = vocabulary.
+
+    They follow their plan, because they depend on tokens that steps in flight sample.
+    """
+
+    draws: NDArray[np.int64]  #: [N], ascending: index of the draw among all tokens that the step samples
+    words: NDArray[np.int32]  #: [N, ceil(V / 32)]: bit t % 32 of word t // 32: token t may be sampled
+
 
 @dataclass(slots=True)
 class SampledToken:
@@ -131,3 +153,5 @@ class StepOutput:
     samples: tuple[tuple[SampledToken, ...], ...]
     compute_s: float = 0.0  #: seconds of the step without its page moves, and without waiting for another step
     move_s: float = 0.0  #: seconds of its page moves, likewise
+    #: What was read of the prompts, in the order of StepPlan.sequences; empty where no sequence has rows to be read.
+    read: tuple[RowsRead | None, ...] = ()

@@ -6,7 +6,7 @@ The fields of EngineConfig are the only list of engine settings. The worker's fl
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, Literal
+from typing import Annotated, Literal, get_args
 
 from engine.errors import InvalidRequest
 from engine.settings import Setting, check_settings
@@ -15,6 +15,19 @@ DType = Literal["auto", "bfloat16", "float32"]
 Device = Literal["auto", "cpu", "cuda"]
 KVDType = Literal["auto", "int8", "fp8"]  #: data types of keys and values in pages
 LoadFormat = Literal["auto", "dummy"]
+#: Forms in which models write tool calls (engine/text/tool_calls).
+ToolFormat = Literal[
+    "deepseek_v3",
+    "deepseek_v31",
+    "granite",
+    "harmony",
+    "hermes",
+    "llama3_json",
+    "mistral",
+    "mistral_list",
+    "pythonic",
+    "qwen3_xml",
+]
 PromptAttentionName = Literal["auto", "triton", "flash-attention", "flashinfer"]
 
 EarlyStopping = Literal[True, False, "never"]
@@ -180,6 +193,19 @@ class EngineConfig:
         return StepLimits(self.max_running or 64, self.max_batched_tokens or 1024)
 
 
+ConstraintKind = Literal["json_schema", "json_object", "regex", "choice", "grammar"]
+
+
+@dataclass(frozen=True, slots=True)
+class Constraint:
+    """What the text of an output must match as a whole (docs/structured-output.md)."""
+
+    kind: ConstraintKind
+    #: A JSON schema; for json_object nothing; a regular expression; a JSON list of strings; or a grammar, in the Lark
+    #: dialect of llguidance or as GBNF.
+    value: str = ""
+
+
 @dataclass(frozen=True)
 class BeamSearch:
     """Search for the likeliest continuations, as transformers' `num_beams` does: hypotheses that end are scored by
@@ -213,7 +239,7 @@ class SamplingParams:
     does not depend on batch neighbours, on preemption, or on the replica that continues it.
     """
 
-    max_tokens: int = 256
+    max_tokens: int = 256  #: 0: the prompt is computed, for prompt_logprobs or the prefix cache, and nothing is sampled
     n: int = 1  #: answers to one prompt, which share its pages: samples, or the best hypotheses of a beam search
     best_of: int | None = None  #: answer with the n likeliest of so many samples, when all have ended; None: n
     beam: BeamSearch | None = None  #: search for the likeliest answers instead of sampling
@@ -234,12 +260,17 @@ class SamplingParams:
     bad_words_ids: tuple[tuple[int, ...], ...] = ()  #: token sequences that the output must not contain
     seed: int | None = None
     stop: tuple[str, ...] = ()  #: generation ends before the first of these in the text, which does not contain it
+    include_stop_str_in_output: bool = False  #: the text ends with the stop string instead
     stop_token_ids: tuple[int, ...] = ()
     ignore_eos: bool = False
     min_tokens: int = 0  #: end-of-sequence and stop tokens are forbidden before so many tokens
     logprobs: int | None = None  #: None: off; k: the sampled token's log probability and those of the k likeliest
+    prompt_logprobs: int | None = None  #: likewise, of every token of the prompt given those before it
     skip_special_tokens: bool = True
     thoughts: "ThoughtTags | None" = None  #: None: what a model thinks is a part of its text
+    constraint: Constraint | None = None  #: what the output must match; thoughts come before it and are free
+    thinking_budget: int | None = None  #: most tokens between the tags of `thoughts`, then the end tag is forced
+    tool_calls: "ToolCallSyntax | None" = None  #: None: a tool call is a part of the text
 
     def __post_init__(self) -> None:
         if isinstance(self.stop, str):  # else it would mean each of its characters
@@ -247,7 +278,9 @@ class SamplingParams:
         if 0.0 < self.temperature < SMALLEST_TEMPERATURE:
             object.__setattr__(self, "temperature", 0.0)
         checks: Mapping[str, bool] = {
-            "max_tokens must be at least 1": self.max_tokens >= 1,
+            "max_tokens must not be negative": self.max_tokens >= 0,
+            "max_tokens must be at least 1 in a beam search and for best_of": self.max_tokens > 0 or not self.is_ranked,
+            "constraint and thinking_budget do not steer beams": self.beam is None or not self.needs_masks,
             "n must be between 1 and 16": 1 <= self.n <= MAX_SAMPLES,
             "best_of must be between n and 16": self.best_of is None or self.n <= self.best_of <= MAX_SAMPLES,
             "best_of has no meaning in a beam search": self.best_of is None or self.beam is None,
@@ -273,6 +306,11 @@ class SamplingParams:
             "min_tokens must be between 0 and max_tokens": 0 <= self.min_tokens <= self.max_tokens,
             "stop must hold at most 16 non-empty strings": len(self.stop) <= 16 and all(self.stop),
             "logprobs must be between 0 and 20": self.logprobs is None or 0 <= self.logprobs <= MAX_LOGPROBS,
+            "thinking_budget must be at least 0": self.thinking_budget is None or self.thinking_budget >= 0,
+            "thinking_budget needs the tags between which the model thinks": self.thinking_budget is None
+            or self.thoughts is not None,
+            "prompt_logprobs must be between 0 and 20": self.prompt_logprobs is None
+            or 0 <= self.prompt_logprobs <= MAX_LOGPROBS,
             "seed must fit into 64 bits": self.seed is None or -(2**63) <= self.seed < 2**64,
         }
         for message, holds in checks.items():
@@ -285,7 +323,7 @@ class SamplingParams:
         return self.temperature == 0.0
 
     def changes_logits_at(self, output_index: int) -> bool:
-        """Whether logits are changed before the output token of that index is drawn from them."""
+        """Whether logits are changed, other than by masks, before the output token of that index is drawn from them."""
         return bool(
             self.needs_history
             or self.logit_bias
@@ -329,6 +367,29 @@ class SamplingParams:
         """Whether what is forbidden depends on the newest tokens of the output."""
         return any(len(word) > 1 for word in self.bad_words_ids)
 
+    @property
+    def needs_masks(self) -> bool:
+        """Whether the tokens that may be sampled next depend on those before."""
+        return self.constraint is not None or self.thinking_budget is not None
+
+
+Pooling = Literal["mean", "last", "cls"]  #: over the rows of a prompt; cls: the first row
+
+
+@dataclass(frozen=True)
+class PoolingParams:
+    """How to make one vector of a prompt's hidden states after the final norm. Raises InvalidRequest."""
+
+    pooling: Pooling = "last"
+    normalize: bool = True  #: to length 1
+    dimensions: int | None = None  #: keep so many of the first numbers, before the vector is normalised; None: all
+
+    def __post_init__(self) -> None:
+        if self.pooling not in get_args(Pooling):
+            raise InvalidRequest("pooling must be mean, last or cls", param="pooling")
+        if self.dimensions is not None and self.dimensions < 1:
+            raise InvalidRequest("dimensions must be at least 1", param="dimensions")
+
 
 @dataclass(frozen=True)
 class ThoughtTags:
@@ -337,6 +398,27 @@ class ThoughtTags:
     begin: str
     end: str
     is_open: bool = False  #: the prompt ends with `begin`
+
+
+@dataclass(frozen=True)
+class ToolFunction:
+    """A function that the model may call."""
+
+    name: str
+    parameters: str  #: its JSON schema, as JSON
+
+
+@dataclass(frozen=True)
+class ToolCallSyntax:
+    """How an output is read that may hold tool calls."""
+
+    format: ToolFormat
+    functions: tuple[ToolFunction, ...] = ()
+    id_seed: str = ""  #: ids of calls follow from it, the sample's index and the call's
+    is_single: bool = False  #: the output ends after its first call
+    #: special tokens of the format: the parser gets their texts although others are skipped, and never gives them out
+    marks: tuple[str, ...] = ()
+    begun: str = ""  #: the part of the output's form that the prompt holds already
 
 
 @dataclass(frozen=True)

@@ -11,14 +11,18 @@ from collections.abc import Sequence as ReadOnly
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from engine.batch import SampledToken
-from engine.config import EngineConfig, SamplingParams
+from engine.batch import SampledToken, StepPlan
+from engine.config import EngineConfig, PoolingParams, SamplingParams
+from engine.constraints.compiler import GrammarCompiler
+from engine.constraints.steering import Steering
+from engine.constraints.vocabulary import Vocabulary
 from engine.errors import InvalidRequest
 from engine.memory.kv_cache import KVCache
 from engine.memory.ledger import Ledger, PoolCell, picture, take_ledger
 from engine.memory.spec import PoolPlan
 from engine.memory.swap import MirrorPool
-from engine.ranked_samples import RankedSamples
+from engine.prompt_reading import PromptPooling, PromptScores, reading_of
+from engine.ranked_samples import Rankings
 from engine.request import (
     FinishReason,
     Request,
@@ -38,16 +42,22 @@ from engine.scheduling.swapper import Swapper
 from engine.stats import EngineStats, Tally
 from engine.text.sequence_text import Detokenizer, DetokenizerFactory, NoText, SequenceText
 from engine.text.thoughts import Said, ThoughtSplitter
+from engine.text.tool_calls.parser import ToolCallParser
 
 if TYPE_CHECKING:
     from engine.model_info import ModelInfo
+    from engine.runner.load import LoadedModel
     from engine.runner.runner import Runner
     from engine.text.tokenizer import Tokenizer
 
 
+#: Sampling parameters of a request for a vector, which samples nothing.
+NO_OUTPUT = SamplingParams(max_tokens=0)
+
+
 class EngineCore:
-    """The engine of one model. All methods are for one thread; only `admission`, `limits`, `step_limits` and
-    `pool_plan` are for any thread."""
+    """The engine of one model. All methods are for one thread; only `admission`, `compiler`, `limits`,
+    `step_limits` and `pool_plan` are for any thread."""
 
     def __init__(
         self,
@@ -57,8 +67,10 @@ class EngineCore:
         *,
         has_queue_bound: bool = True,
         clock: Callable[[], float] = time.monotonic,
+        compiler: GrammarCompiler | None = None,
     ) -> None:
-        """has_queue_bound: False for callers that submit all their requests at once and wait, as LLM does."""
+        """has_queue_bound: False for callers that submit all their requests at once and wait, as LLM does. compiler:
+        None: outputs cannot be constrained."""
         self._runner = runner
         self._make_detokenizer = make_detokenizer
         self._clock = clock
@@ -92,7 +104,9 @@ class EngineCore:
         self._scheduler = Scheduler(config, self._cache, self.admission, self._swapper, self._in_flight)
         self._requests: dict[str, Request] = {}
         self._texts: dict[int, SequenceText] = {}  # by sequence id
-        self._rankings: dict[str, RankedSamples] = {}  # by request id
+        self._steering = Steering(compiler or GrammarCompiler(None))
+        self._unmasked: StepPlan | None = None  # launched, and waits for its masks
+        self._rankings = Rankings()
         self._ready: list[RequestDelta] = []  # made between steps: aborts, and resumed requests that are complete
         self._arrivals = itertools.count()
         self._sequence_ids = itertools.count()
@@ -116,6 +130,7 @@ class EngineCore:
         """
         prompt, resume = tuple(prompt_token_ids), tuple(resume_token_ids)
         self.admission.check_request(prompt, params, resume)
+        self.compiler.check(params)
         self.admission.reserve_place(len(prompt) + len(resume))
         self.submit_reserved(request_id, prompt, params, resume_token_ids=resume, cache_salt=cache_salt)
 
@@ -127,8 +142,12 @@ class EngineCore:
         *,
         resume_token_ids: tuple[int, ...] = (),
         cache_salt: bytes = b"",
+        pooling: PoolingParams | None = None,
     ) -> None:
-        """Queue a request that holds a reservation of admission control. Arguments: as `add_request`."""
+        """Queue a request that holds a reservation of admission control. Arguments: as `add_request`.
+
+        pooling: the request is for a vector, and params are NO_OUTPUT.
+        """
         assert request_id not in self._requests
         seed = request_seed(params, self._engine_seed, request_id)
         request = Request(
@@ -147,23 +166,38 @@ class EngineCore:
                 for index in range(params.num_sequences)
             ],
             cache_salt=cache_salt,
+            reading=reading_of(prompt, params, pooling, is_resumed=bool(resume_token_ids)),
             stop_ids=params.stop_ids(self.limits.eos_token_ids),
             max_length=self.limits.max_model_len,
             submitted_s=self._clock(),
         )
         self._requests[request_id] = request
         if params.is_ranked and params.beam is None:
-            self._rankings[request_id] = RankedSamples(params)
+            self._rankings.begin(request_id, params)
         for sequence in request.sequences:
             self._texts[sequence.sequence_id] = SequenceText(
-                self._make_detokenizer(params.skip_special_tokens, prompt),
-                StopStrings(params.stop) if params.stop else None,
+                self._make_detokenizer(
+                    params.skip_special_tokens, params.tool_calls.marks if params.tool_calls is not None else (), prompt
+                ),
+                StopStrings(params.stop, is_shown=params.include_stop_str_in_output) if params.stop else None,
                 ThoughtSplitter(params.thoughts) if params.thoughts is not None else None,
+                ToolCallParser(params.tool_calls, sequence.index) if params.tool_calls is not None else None,
             )
+            self._steering.open(sequence.sequence_id, params, request.stop_ids)
         self._tally.num_prompt_tokens += len(prompt)
         self._scheduler.enqueue_request(request, len(prompt) + len(resume_token_ids))
         if resume_token_ids:
             self._replay(request, request.sequences[0], resume_token_ids)
+
+    def add_pooling_request(
+        self, request_id: str, prompt_token_ids: ReadOnly[int], params: PoolingParams, *, cache_salt: bytes = b""
+    ) -> None:
+        """A request for one vector of a prompt, which comes in its only delta. Arguments and errors: as
+        `add_request`."""
+        prompt = tuple(prompt_token_ids)
+        self.admission.check_request(prompt, NO_OUTPUT)
+        self.admission.reserve_place(len(prompt))
+        self.submit_reserved(request_id, prompt, NO_OUTPUT, cache_salt=cache_salt, pooling=params)
 
     def abort(self, request_id: str) -> None:
         """End a request at once, waiting or running; its last deltas come with the next step. What a step in flight
@@ -204,11 +238,22 @@ class EngineCore:
         plan = self._scheduler.schedule()
         if plan is not None:
             self._note_starts()
-            self._runner.launch(plan)
-            self._in_flight.note_launch(plan)
+            self._launch(plan)
         if self._in_flight.is_full or (plan is None and self._in_flight):
             deltas += self._collect()
-        return self._rank(deltas) if self._rankings else deltas
+        return self._rankings.rank(deltas) if self._rankings else deltas
+
+    def _launch(self, plan: StepPlan) -> None:
+        """Launch a step. If it needs masks they follow: now, computed while the step computes; or once the tokens of
+        the step in flight are known, while this one computes."""
+        if not plan.needs_masks or self._in_flight:
+            self._unmasked = plan if plan.needs_masks else None
+            self._runner.launch(plan)
+        else:
+            masks = self._steering.start_masks(plan)
+            self._runner.launch(plan)
+            self._runner.supply_masks(masks.result())
+        self._in_flight.note_launch(plan)
 
     def _collect(self) -> list[RequestDelta]:
         """Wait for the oldest step in flight and return its deltas."""
@@ -220,19 +265,12 @@ class EngineCore:
         for request, search in advanced:
             if search.is_over:
                 deltas += self._end_search(request, search.best)
+        if self._unmasked is not None:
+            self._runner.supply_masks(self._steering.masks(self._unmasked))
+            self._unmasked = None
+        for request in self._scheduler.prompts_done:
+            deltas += self._end_prompt(request)
         return deltas
-
-    def _rank(self, deltas: list[RequestDelta]) -> list[RequestDelta]:
-        """Replace the deltas of samples of which the best are answers by those of the answers, once all have ended."""
-        shown: list[RequestDelta] = []
-        for delta in deltas:
-            ranking = self._rankings.get(delta.request_id)
-            if ranking is None:
-                shown.append(delta)
-            elif ranking.push(delta):
-                shown += ranking.best()
-                del self._rankings[delta.request_id]
-        return shown
 
     def _end_search(self, request: Request, best: ReadOnly[Hypothesis]) -> list[RequestDelta]:
         """The deltas of a search that is over: one for each answer, likeliest first."""
@@ -243,10 +281,12 @@ class EngineCore:
             output = self._texts[sequence.sequence_id]
             is_stopped = hypothesis.finish_reason == "stop"
             said = output.say_all(hypothesis.token_ids[:-1] if is_stopped else hypothesis.token_ids)
-            self._finish(request, sequence, hypothesis.finish_reason)
+            self._finish(request, sequence, _stopped(output) if is_stopped else "length")
             if index < request.params.n:
                 logprobs = hypothesis.logprobs if request.params.logprobs is not None else None
                 deltas.append(_delta(request, sequence, output, said, hypothesis.token_ids, logprobs))
+        if isinstance(request.reading, PromptScores):
+            deltas[0].prompt_logprobs = _prompt_logprobs(request, request.reading)
         return deltas
 
     def _emit(self, request: Request, sequence: Sequence, sampled: SampledToken) -> RequestDelta:
@@ -261,26 +301,46 @@ class EngineCore:
             logprobs = (TokenLogprob(sampled.token_id, sampled.logprob, sampled.top_logprobs),)
         if reason is not None:
             self._finish(request, sequence, reason)
-        return _delta(request, sequence, output, said, (sampled.token_id,), logprobs)
+        delta = _delta(request, sequence, output, said, (sampled.token_id,), logprobs)
+        if sequence.index == 0 and isinstance(request.reading, PromptScores):
+            delta.prompt_logprobs = _prompt_logprobs(request, request.reading)
+            request.reading = None  # told; all rows have been read
+        return delta
+
+    def _end_prompt(self, request: Request) -> list[RequestDelta]:
+        """End a request that wants no output: its only deltas, one for each sample."""
+        deltas: list[RequestDelta] = []
+        for sequence in request.unfinished:
+            output = self._texts[sequence.sequence_id]
+            self._finish(request, sequence, "stop" if isinstance(request.reading, PromptPooling) else "length")
+            deltas.append(_delta(request, sequence, output, Said("", "")))
+        match request.reading:
+            case PromptScores():
+                deltas[0].prompt_logprobs = _prompt_logprobs(request, request.reading)
+            case PromptPooling():
+                deltas[0].embedding = request.reading.vector()
+        return deltas
 
     def _read_newest(
         self, request: Request, sequence: Sequence, output: SequenceText
     ) -> tuple[Said, FinishReason | None]:
         """What the newest token completes, and whether it ends the sequence. A stop token has no text."""
+        steered = self._steering.get(sequence.sequence_id)
+        if steered is not None and steered.is_broken:
+            return output.flush(), "abort"
         reason = request.finish_reason_after(sequence)
         if reason == "stop":
-            return output.flush(), reason
-        if output.stops is None:
-            said = output.push(sequence.token_ids[-1], may_stop=False)
-        else:
-            may_stop = sequence.num_output_tokens > request.params.min_tokens
-            said = output.push(sequence.token_ids[-1], may_stop=may_stop)
-            if output.stops.found is not None:
-                return said, "stop"
+            return output.flush(), _stopped(output)
+        may_stop = output.stops is not None and sequence.num_output_tokens > request.params.min_tokens
+        said = output.push(sequence.token_ids[-1], may_stop=may_stop)
+        if output.is_complete:
+            return said, _stopped(output)
+        if steered is not None:
+            newest = sequence.token_ids[-1]
+            reason = steered.advance(newest, is_thinking=output.is_thinking, text=output.answered) or reason
         if reason is not None:
-            rest = output.flush()
-            said = Said(said.thoughts + rest.thoughts, said.text + rest.text)
-        return said, reason
+            said = said.then(output.flush())
+        return said, _stopped(output) if reason == "stop" else reason
 
     def _replay(self, request: Request, sequence: Sequence, resume_token_ids: tuple[int, ...]) -> None:
         """Feed the resumed tokens to the text of the sequence; they may turn out to end it."""
@@ -297,6 +357,7 @@ class EngineCore:
     def _finish(self, request: Request, sequence: Sequence, reason: FinishReason) -> None:
         self._scheduler.finish_sequence(request, sequence, reason)
         del self._texts[sequence.sequence_id]
+        self._steering.close(sequence.sequence_id)
         if not request.unfinished:
             del self._requests[request.request_id]
             if reason == "abort":
@@ -313,6 +374,11 @@ class EngineCore:
     def stats(self) -> EngineStats:
         """A snapshot of all counters."""
         return self._tally.snapshot(self._scheduler, self._cache, self._swapper, self.admission.num_tokens)
+
+    @property
+    def compiler(self) -> GrammarCompiler:
+        """Compiles the constraints of requests; for any thread."""
+        return self._steering.compiler
 
     @property
     def pool_plan(self) -> PoolPlan:
@@ -344,6 +410,7 @@ class EngineCore:
 
     def close(self) -> None:
         """Free the runner: model, pages and, with several processes, the other processes."""
+        self._steering.shut_down()
         self._runner.close()
 
 
@@ -371,18 +438,41 @@ def load_engine(config: EngineConfig, *, has_queue_bound: bool = True) -> Loaded
     Raises CheckpointError, NotDivisible, RankLost or OperatorsUnavailable.
     """
     from engine.runner import load_divided, load_runner
-    from engine.text.tokenizer import IncrementalDetokenizer
 
     loaded = load_divided(config) if config.tensor_parallel > 1 else load_runner(config)
+    return engine_around(loaded, has_queue_bound=has_queue_bound)
+
+
+def engine_around(loaded: "LoadedModel", *, has_queue_bound: bool = True) -> LoadedEngine:
+    """An engine around a model that is loaded."""
+    from engine.text.tokenizer import IncrementalDetokenizer
+
     tokenizer = loaded.tokenizer
 
-    def make_detokenizer(skip_special_tokens: bool, prompt: tuple[int, ...]) -> Detokenizer:
+    def make_detokenizer(skip_special: bool, shown: tuple[str, ...], prompt: tuple[int, ...]) -> Detokenizer:
         if tokenizer is None:
             return NoText()
-        return IncrementalDetokenizer(tokenizer, skip_special_tokens, prompt)
+        return IncrementalDetokenizer(tokenizer, skip_special, prompt, shown_ids=tokenizer.ids_of(shown))
 
-    core = EngineCore(loaded.runner, loaded.config, make_detokenizer, has_queue_bound=has_queue_bound)
+    limits = loaded.runner.limits
+    vocabulary = None if tokenizer is None else Vocabulary(tokenizer, limits.vocab_size, limits.eos_token_ids)
+    core = EngineCore(
+        loaded.runner,
+        loaded.config,
+        make_detokenizer,
+        has_queue_bound=has_queue_bound,
+        compiler=GrammarCompiler(vocabulary),
+    )
     return LoadedEngine(core, tokenizer, loaded.info, loaded.is_alive)
+
+
+def _prompt_logprobs(request: Request, read: PromptScores) -> tuple[TokenLogprob | None, ...]:
+    scores = zip(request.prompt_token_ids[1:], read.scores, strict=True)
+    return (None, *(TokenLogprob(token_id, score.logprob, score.top) for token_id, score in scores))
+
+
+def _stopped(output: SequenceText) -> FinishReason:
+    return "tool_calls" if output.has_tool_calls else "stop"
 
 
 def _delta(
@@ -393,7 +483,7 @@ def _delta(
     token_ids: tuple[int, ...] = (),
     logprobs: tuple[TokenLogprob, ...] | None = None,
 ) -> RequestDelta:
-    thoughts, text = said
+    thoughts, text, tool_calls = said
     return RequestDelta(  # by position, which takes half the time
         request.request_id,
         sequence.index,
@@ -407,5 +497,6 @@ def _delta(
         request.queue_s,
         thoughts,
         output.num_thought_tokens,
-        None if request.params.num_top_logprobs is None else sequence.cumulative_logprob,
+        tool_calls,
+        cumulative_logprob=None if request.params.num_top_logprobs is None else sequence.cumulative_logprob,
     )

@@ -51,6 +51,8 @@ class RequestOutput:
     prompt_token_ids: list[int]
     outputs: list[CompletionOutput]
     num_cached_tokens: int
+    #: One for each token of the prompt: itself and the k likeliest tokens; None for the first token.
+    prompt_logprobs: list[dict[int, Logprob] | None] | None = None
 
 
 class LLM:
@@ -160,6 +162,7 @@ class LLM:
         each = _one_per_prompt(params, len(token_ids))
         for prompt, its_params in zip(token_ids, each, strict=True):
             self._core.admission.check_request(tuple(prompt), its_params)
+            self._core.compiler.check(its_params)
         first = self._num_requests
         self._num_requests += len(token_ids)
         request_ids = [str(first + index) for index in range(len(token_ids))]
@@ -179,6 +182,7 @@ class LLM:
                 prompt_token_ids=prompt,
                 outputs=[self._completion(gathered[request_id, index]) for index in range(its_params.n)],
                 num_cached_tokens=gathered[request_id, 0].num_cached_tokens,
+                prompt_logprobs=self._prompt_logprobs(gathered[request_id, 0]),
             )
             for request_id, text, prompt, its_params in zip(request_ids, texts, token_ids, each, strict=True)
         ]
@@ -206,6 +210,11 @@ class LLM:
             finish_reason=whole.finish_reason,
             thoughts=whole.thoughts,
         )
+
+    def _prompt_logprobs(self, whole: RequestDelta) -> list[dict[int, Logprob] | None] | None:
+        if whole.prompt_logprobs is None:
+            return None
+        return [None if entry is None else self._logprobs_at(entry) for entry in whole.prompt_logprobs]
 
     def _logprobs_at(self, entry: TokenLogprob) -> dict[int, Logprob]:
         decode = self.tokenizer.decode

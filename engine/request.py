@@ -9,10 +9,11 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Literal
 
-from engine.config import ModelLimits, SamplingParams
+from engine.config import Constraint, ModelLimits, SamplingParams
 from engine.errors import InvalidRequest
+from engine.prompt_reading import PromptReading
 
-FinishReason = Literal["stop", "length", "abort"]
+FinishReason = Literal["stop", "length", "abort", "tool_calls"]
 
 _GOLDEN_64 = 0x9E3779B97F4A7C15  # 2^64 / golden ratio: the increment of splitmix64
 _MASK_64 = (1 << 64) - 1
@@ -29,14 +30,26 @@ class TokenLogprob:
     top: tuple[tuple[int, float], ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class ToolCallDelta:
+    """A piece of a tool call. The first one of a call has its id and its name, all of them parts of its arguments,
+    which joined are the JSON text that the model wrote."""
+
+    index: int  #: which of the sample's calls
+    id: str | None
+    name: str | None
+    arguments: str
+
+
 @dataclass(slots=True)  # every step makes one for each sequence: frozen, that would take five times as long
 class RequestDelta:
     """What one sample of a request has gained since its previous delta.
 
     The texts of all deltas of an index joined are its whole text, and so are thoughts and token ids. Text may lag
     behind the token ids (half a character, or text that may yet become a tag or a stop string, is held back) and never
-    contains a stop string or the token that ended the sample. Thoughts come before all text, also in one delta. The
-    last delta of an index, and only that one, has a finish_reason.
+    contains a stop string or the token that ended the sample. Thoughts come before all text, also in one delta, except
+    of models that think between parts of an answer (harmony). The last delta of an index, and only that one, has a
+    finish_reason: "tool_calls" where a sample with tool calls would have "stop".
     """
 
     request_id: str
@@ -51,6 +64,10 @@ class RequestDelta:
     queue_s: float | None = None  #: time from submission to the first step; None while it still waits
     thoughts: str = ""  #: what the model thinks, where SamplingParams.thoughts tells it from the text
     num_thought_tokens: int = 0  #: those of num_output_tokens that were thoughts
+    tool_calls: tuple[ToolCallDelta, ...] = ()  #: where SamplingParams.tool_calls tells them from the text
+    #: One for each token of the prompt, None for the first; in the first delta of sample 0, where the request asked.
+    prompt_logprobs: tuple[TokenLogprob | None, ...] | None = None
+    embedding: tuple[float, ...] | None = None  #: the result of a request for a vector, in its only delta
     #: Sum of the log probabilities of all output tokens so far; None where the request asks for none.
     cumulative_logprob: float | None = None
 
@@ -67,8 +84,10 @@ def merge_deltas(deltas: ReadOnly[RequestDelta]) -> RequestDelta:
         last,
         text="".join(delta.text for delta in deltas),
         thoughts="".join(delta.thoughts for delta in deltas),
+        tool_calls=tuple(call for delta in deltas for call in delta.tool_calls),
         token_ids=tuple(token_id for delta in deltas for token_id in delta.token_ids),
         logprobs=tuple(logprobs) if any(delta.logprobs is not None for delta in deltas) else None,
+        prompt_logprobs=deltas[0].prompt_logprobs,
     )
 
 
@@ -155,6 +174,7 @@ class Request:
     params: SamplingParams
     sequences: list[Sequence]
     cache_salt: bytes = b""
+    reading: PromptReading | None = None  #: what it reads of its prompt beside the last row
     state: RequestState = RequestState.WAITING
     is_forked: bool = False
     num_cached_tokens: int = 0
@@ -162,6 +182,7 @@ class Request:
     num_preemptions: int = 0
     stop_ids: frozenset[int] = field(default_factory=frozenset)
     max_length: int = 0  #: most tokens of a sequence, prompt included; 0: what max_tokens allows
+    step_params: SamplingParams = field(init=False)  #: `params` without the text of a constraint, for plans
     needs_history: bool = field(init=False)  #: SamplingParams.needs_history, kept because every step reads it
     must_wait: bool = field(init=False)  #: its steps are planned when those before have been collected
     submitted_s: float = 0.0  #: by the core's clock
@@ -172,6 +193,9 @@ class Request:
         self.max_length = min(longest, self.max_length or longest)
         self.needs_history = self.params.needs_history
         self.must_wait = self.params.beam is not None or self.params.has_bad_sequences
+        self.step_params = self.params
+        if self.params.constraint is not None:
+            self.step_params = replace(self.params, constraint=Constraint(self.params.constraint.kind))
 
     @property
     def unfinished(self) -> list[Sequence]:
@@ -228,8 +252,10 @@ class StopStrings:
     where the pieces were cut. The match that ends first wins; among matches that end together, the longest.
     """
 
-    def __init__(self, stops: tuple[str, ...]) -> None:
+    def __init__(self, stops: tuple[str, ...], *, is_shown: bool = False) -> None:
+        """is_shown: the text ends with the stop string, not before it."""
         self._stops = stops
+        self._is_shown = is_shown
         self._failures = [_failure_table(stop) for stop in stops]
         self._states = [0] * len(stops)
         self._held = ""
@@ -244,7 +270,7 @@ class StopStrings:
             if longest is not None:
                 self.found = longest
                 self._held += text[: position + 1]
-                shown = self._held[: len(self._held) - len(longest)]
+                shown = self._held if self._is_shown else self._held[: len(self._held) - len(longest)]
                 self._held = ""
                 return shown
         self._held += text

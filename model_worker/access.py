@@ -8,7 +8,7 @@ from typing import Literal
 from fastapi import Request
 
 from model_worker.config import WorkerSettings
-from service_kit.keys import KeyRing
+from service_kit.keys import KeyRing, credential
 from wire.errors import ApiError, ErrorCode
 
 Holder = Literal["user", "worker"]
@@ -60,11 +60,12 @@ class Credentials:
     def cache_salt(self, request: Request) -> str:
         """The salt of the prefix cache for a request to /v1: `cached_tokens` counts only what was sent before with the
         same credential from the same address. The address is that of the peer: a proxy in front is one caller."""
-        caller = f"{request.client.host if request.client else ''}\n{request.headers.get('authorization', '')}"
+        caller = f"{request.client.host if request.client else ''}\n{credential(request.headers) or ''}"
         return hmac.new(self._salt_key, caller.encode(), hashlib.sha256).hexdigest()[:32]
 
     def _check(self, request: Request, holder: Holder, what: str) -> None:
-        if holder not in self._keys.holders(request.headers.get("authorization")):
+        given = credential(request.headers) if holder == "user" else request.headers.get("authorization")
+        if holder not in self._keys.holders(given):
             raise ApiError(ErrorCode.UNAUTHORIZED, f"This needs {what} as a bearer token.")
 
 

@@ -8,8 +8,8 @@ from collections.abc import AsyncGenerator
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from engine.config import ThoughtTags
-from wire.answers import Delta, Finished
+from engine.config import Constraint, ThoughtTags, ToolCallSyntax
+from wire.answers import Delta, Finished, PromptEcho
 from wire.chat import ChatMessage, SamplingOptions, TemplateKwargs
 from wire.tools import ToolChoice, ToolDefinition
 from wire.workers import Capacity, GenerateRequest, Load, ModelCard, PoolPicture
@@ -50,11 +50,14 @@ def source_of(asked: GenerateRequest) -> PromptSource:
 @dataclass(frozen=True, slots=True)
 class Prompt:
     """A rendered prompt. `token_ids` is empty where only the other server knows them (RemoteEngine). `thoughts`:
-    between which tags the model thinks; None for plain text, whose continuation is given as it is."""
+    between which tags the model thinks; None for plain text, whose continuation is given as it is. `tool_calls`: how
+    calls are read out of the answer; None: they are text. `constraint`: what the answer must be, to be a call."""
 
     source: PromptSource
     token_ids: tuple[int, ...]
     thoughts: ThoughtTags | None = None
+    tool_calls: ToolCallSyntax | None = None
+    constraint: Constraint | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +96,10 @@ class Engine(Protocol):
         in another thread."""
         ...
 
+    def echo(self, prompt: Prompt) -> PromptEcho:
+        """The prompt as text and tokens. Raises UNSUPPORTED_PARAMETER where another server knows them."""
+        ...
+
     def generate(
         self,
         prompt: Prompt,
@@ -104,7 +111,8 @@ class Engine(Protocol):
     ) -> AsyncGenerator[Piece, None]:
         """Yields Accepted, then deltas, then Finished. Raises ApiError: instead of Accepted for a refusal, later for a
         failure. With `resume_token_ids`, the first tokens of the answer, it continues after them. An engine that keeps
-        the prefixes of prompts shares them only among requests of the same `cache_salt`.
+        the prefixes of prompts shares them only among requests of the same `cache_salt`. With several samples
+        (`sampling.n`), the last delta of each has its finish reason.
 
         Closing the generator, at any point, aborts the request within one step and frees its pages.
         """

@@ -18,7 +18,7 @@ from engine.text.thoughts import DEFAULT_TAGS, Said, ThoughtSplitter
 from model_worker.config import WorkerSettings
 from model_worker.engine_protocol import Accepted, Piece, Prompt, PromptSource
 from model_worker.errors import BadSettings
-from wire.answers import Delta, Finished
+from wire.answers import Delta, Finished, PromptEcho
 from wire.chat import FinishReason, SamplingOptions, TemplateKwargs, Usage
 from wire.errors import ApiError, ErrorCode
 from wire.sse import SseDecoder
@@ -124,6 +124,12 @@ class RemoteEngine:
         if add_special_tokens is not None:
             raise ApiError(ErrorCode.UNSUPPORTED_PARAMETER, "This model does not take it.", param="add_special_tokens")
         return Prompt(source=source, token_ids=(), thoughts=None if isinstance(source, str) else DEFAULT_TAGS)
+
+    def echo(self, prompt: Prompt) -> PromptEcho:
+        """Raises UNSUPPORTED_PARAMETER: the other server keeps its tokens."""
+        raise ApiError(
+            ErrorCode.UNSUPPORTED_PARAMETER, "This model's tokens are not known: ask without echo.", param="echo"
+        )
 
     async def generate(
         self,

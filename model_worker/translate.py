@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any, TypeVar
 
-from engine.config import SamplingParams, ThoughtTags
+from engine.config import Constraint, SamplingParams, ThoughtTags
 from engine.errors import ContextTooLong, EngineDead, EngineError, InvalidRequest, QueueFull
 from engine.json_files import quoted
 from model_worker.errors import BadCheckpoint
@@ -64,7 +64,8 @@ def sampling_params(
         return SamplingParams(
             max_tokens=max_tokens,
             temperature=_given(options.temperature, defaults.temperature),
-            top_k=_given(options.top_k, defaults.top_k),
+            n=options.n or 1,
+            top_k=max(0, _given(options.top_k, defaults.top_k)),
             top_p=_given(options.top_p, defaults.top_p),
             min_p=_given(options.min_p, defaults.min_p),
             repetition_penalty=_given(options.repetition_penalty, defaults.repetition_penalty),
@@ -76,7 +77,14 @@ def sampling_params(
             stop_token_ids=options.stop_token_ids or (),
             ignore_eos=bool(options.ignore_eos),
             min_tokens=options.min_tokens or 0,
+            logprobs=options.logprobs,
+            prompt_logprobs=options.prompt_logprobs,
+            include_stop_str_in_output=bool(options.include_stop_str_in_output),
+            skip_special_tokens=options.skip_special_tokens is not False,
             thoughts=thoughts,
+            constraint=options.constraint and Constraint(options.constraint.kind, options.constraint.value),
+            # Without tags there are no thoughts, so that any budget is kept.
+            thinking_budget=options.thinking_budget if thoughts is not None else None,
         )
     except InvalidRequest as error:
         raise as_api_error(error) from None

@@ -9,6 +9,7 @@ import logging
 import time
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
+from dataclasses import replace
 from functools import partial
 
 from model_worker.answer_record import AnswerRecord
@@ -153,6 +154,7 @@ class Worker:
                 resume_token_ids=asked.resume_token_ids,
                 cache_salt=asked.cache_salt,
             )
+            echo = Delta("", (), prompt=engine.echo(prompt)) if asked.return_prompt else None
             async with aclosing(pieces):
                 while True:
                     # One timeout for each wait, not one for the loop: a timeout that is active at a yield would cancel
@@ -162,6 +164,9 @@ class Worker:
                     if piece is None:
                         return
                     yield piece
+                    if echo is not None:
+                        yield echo
+                        echo = None
         except TimeoutError:
             raise ApiError(ErrorCode.WORKER_TIMEOUT, "The answer took too long and was broken off.") from None
 
@@ -188,9 +193,23 @@ class Worker:
 async def _tokenise(engine: Engine, asked: GenerateRequest) -> Prompt:
     source = source_of(asked)
     tokenise = partial(engine.tokenise, source, add_special_tokens=asked.add_special_tokens)
-    if _num_chars(source) <= _INLINE_CHARS:
-        return tokenise()
-    return await asyncio.to_thread(tokenise)
+    prompt = tokenise() if _num_chars(source) <= _INLINE_CHARS else await asyncio.to_thread(tokenise)
+    return prompt if asked.truncate_prompt_tokens is None else _truncated(prompt, asked, engine.card.context_length)
+
+
+def _truncated(prompt: Prompt, asked: GenerateRequest, context_length: int) -> Prompt:
+    """The end of a prompt that is longer than the request wants it."""
+    if not prompt.token_ids:
+        raise ApiError(
+            ErrorCode.UNSUPPORTED_PARAMETER, "This model's tokens are not known.", param="truncate_prompt_tokens"
+        )
+    limit = asked.truncate_prompt_tokens
+    if limit is None or limit < 0:
+        limit = context_length - (1 if asked.sampling.max_tokens is None else asked.sampling.max_tokens)
+    if limit < 1 or len(prompt.token_ids) <= limit:
+        return prompt
+    token_ids = prompt.token_ids[-limit:]
+    return replace(prompt, token_ids=token_ids, source=token_ids if isinstance(prompt.source, str) else prompt.source)
 
 
 def _num_chars(source: PromptSource) -> int:

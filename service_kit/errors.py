@@ -1,34 +1,46 @@
-"""The one place where errors become HTTP answers, in every service of ours.
+"""The one place where errors become HTTP answers, in every service of ours. They have the OpenAI shape, or the one that
+a route declares.
 
 An error that a client shall read is a wire.errors.ApiError, raised where it is detected. An error that only ends a
 service, or a part of it, is an exception of that service's own errors.py.
 """
 
 import logging
+from collections.abc import Mapping
+from typing import Literal
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response
+from fastapi.routing import APIRoute
+from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 
 from service_kit.logs import log_event
-from wire.errors import ApiError, ErrorCode
+from wire.anthropic.errors import AnthropicErrorBody, error_body
+from wire.errors import ApiError, ErrorBody, ErrorCode
 
 _logger = logging.getLogger(__name__)
 
 _CLIENT_GONE_STATUS = 499  #: nginx's status for a client that closed the connection; no client reads it
 
 
+ErrorShape = Literal["openai", "anthropic"]
+#: The body of an error in each shape. A route function declares its own as the attribute `error_shape` (route_docs.py).
+ERROR_BODIES: Mapping[ErrorShape, type[BaseModel]] = {"openai": ErrorBody, "anthropic": AnthropicErrorBody}
+
+
 class ClientGone(Exception):
     """The client closed the connection before there was an answer."""
 
 
-def error_response(error: ApiError) -> JSONResponse:
+def error_response(error: ApiError, shape: ErrorShape = "openai") -> JSONResponse:
     """`error` as the body, status and headers of an answer."""
     headers = dict(error.headers)
     if error.status == 401:
         headers["WWW-Authenticate"] = "Bearer"
-    return JSONResponse(error.body().model_dump(mode="json"), status_code=error.status, headers=headers)
+    body = error.body() if shape == "openai" else error_body(error)
+    return JSONResponse(body.model_dump(mode="json"), status_code=error.status, headers=headers)
 
 
 def install_error_handlers(app: FastAPI) -> None:
@@ -40,9 +52,9 @@ def install_error_handlers(app: FastAPI) -> None:
     app.add_exception_handler(Exception, _on_bug)
 
 
-async def _on_api_error(_: Request, error: Exception) -> Response:
+async def _on_api_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, ApiError)
-    return error_response(error)
+    return error_response(error, _shape_of(request))
 
 
 async def _on_client_gone(_: Request, __: Exception) -> Response:
@@ -79,7 +91,14 @@ async def _on_http_exception(_: Request, error: Exception) -> Response:
 async def _on_bug(request: Request, error: Exception) -> Response:
     route = getattr(request.scope.get("route"), "path", None)
     log_event(_logger, "internal_error", logging.ERROR, exc_info=error, route=route)
-    return error_response(_bug())
+    return error_response(_bug(), _shape_of(request))
+
+
+def _shape_of(request: Request) -> ErrorShape:
+    """The shape that the matched route declares; OpenAI's where none was matched."""
+    route = request.scope.get("route")
+    shape: ErrorShape = getattr(route.endpoint, "error_shape", "openai") if isinstance(route, APIRoute) else "openai"
+    return shape
 
 
 def _bug() -> ApiError:

@@ -1,11 +1,20 @@
-"""Keys that open routes, as `Authorization: Bearer ...`: kept as digests and compared in constant time."""
+"""Keys that open routes, as `Authorization: Bearer ...` or `x-api-key: ...`: kept as digests and compared in constant
+time."""
 
 import hashlib
 import hmac
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Generic, TypeVar
 
 Holder = TypeVar("Holder", bound=str)
+
+
+def credential(headers: Mapping[str, str]) -> str | None:
+    """The credential of a request: its Authorization header; without one the key of its `x-api-key`, in which
+    Anthropic's clients send it, as a bearer token."""
+    given = headers.get("authorization")
+    key = headers.get("x-api-key")
+    return f"Bearer {key}" if given is None and key is not None else given
 
 
 class KeyRing(Generic[Holder]):

@@ -17,7 +17,8 @@ from fastapi.routing import APIRoute
 from pydantic import BaseModel, TypeAdapter
 from pydantic.json_schema import JsonSchemaMode
 
-from wire.errors import MEANINGS, STATUS, ErrorBody, ErrorCode
+from service_kit.errors import ERROR_BODIES, ErrorShape
+from wire.errors import MEANINGS, STATUS, ErrorCode
 
 JSON = "application/json"
 EVENTS = "text/event-stream"
@@ -65,6 +66,7 @@ class RouteDoc:
     example: Any
     parameters: Mapping[str, str]
     headers: Mapping[str, str]
+    error_shape: ErrorShape
 
     @property
     def body_type(self) -> Any:
@@ -83,14 +85,15 @@ def documented(
     example: Any = None,
     parameters: Mapping[str, str] | None = None,
     headers: Mapping[str, str] | None = None,
+    error_shape: ErrorShape = "openai",
 ) -> Callable[[Endpoint], Endpoint]:
     """Attach the declaration to a route function and return that function.
 
     `answer` is an Answer or the type of a JSON body. `errors` are the codes that this route raises by itself: those of
     its access, of an invalid body and of invalid query parameters follow from the route. `request` is the model of a
     JSON body, `request_lines` that of each line of newline-delimited JSON; `example` is a body that the route accepts.
-    `parameters` describes path and query parameters, `headers` request headers that the function reads itself. The
-    function's docstring is the description.
+    `parameters` describes path and query parameters, `headers` request headers that the function reads itself;
+    `error_shape` is the shape of the errors' bodies. The function's docstring is the description.
     """
     doc = RouteDoc(
         tag=tag,
@@ -102,10 +105,12 @@ def documented(
         example=example,
         parameters=parameters or {},
         headers=headers or {},
+        error_shape=error_shape,
     )
 
     def attach(endpoint: Endpoint) -> Endpoint:
         endpoint.__dict__["route_doc"] = doc
+        endpoint.__dict__["error_shape"] = error_shape
         return endpoint
 
     return attach
@@ -162,7 +167,8 @@ class _Schemas:
     """JSON schemas of every type that the routes name; equal models are defined once, under `components`."""
 
     def __init__(self, docs: Iterable[RouteDoc]) -> None:
-        wanted: list[tuple[Any, JsonSchemaMode]] = [(ErrorBody, "serialization")]
+        shapes = dict.fromkeys(["openai", *(doc.error_shape for doc in docs)])
+        wanted: list[tuple[Any, JsonSchemaMode]] = [(ERROR_BODIES[shape], "serialization") for shape in shapes]
         for doc in docs:
             if doc.body_type is not None:
                 wanted.append((doc.body_type, "validation"))
@@ -200,7 +206,7 @@ def _operation(kind: Access, route: APIRoute, plain: JsonObject, schemas: _Schem
         operation["requestBody"] = _request_body(doc, schemas)
     has_query = any(parameter["in"] == "query" for parameter in parameters)
     errors = declared_errors(kind, doc, has_query)
-    operation["responses"] = {**_answers(doc.answer, schemas), **_errors(errors, schemas)}
+    operation["responses"] = {**_answers(doc.answer, schemas), **_errors(errors, doc.error_shape, schemas)}
     return operation
 
 
@@ -249,11 +255,11 @@ def _answers(answer: Answer, schemas: _Schemas) -> JsonObject:
     return responses
 
 
-def _errors(codes: Iterable[ErrorCode], schemas: _Schemas) -> JsonObject:
+def _errors(codes: Iterable[ErrorCode], shape: ErrorShape, schemas: _Schemas) -> JsonObject:
     by_status: dict[int, list[ErrorCode]] = defaultdict(list)
     for code in codes:
         by_status[STATUS[code]].append(code)
-    body = schemas.of(ErrorBody, "serialization")
+    body = schemas.of(ERROR_BODIES[shape], "serialization")
     responses: JsonObject = {}
     for status, found in by_status.items():
         values = [code.value for code in found]

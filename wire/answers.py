@@ -44,10 +44,11 @@ class ToolCallDelta:
 
 @dataclass(frozen=True, slots=True)
 class PromptEcho:
-    """The prompt as the model gets it: its text and its tokens."""
+    """The prompt as the model gets it: its text, its tokens, and the first of them, which has no log probability."""
 
     text: str
     token_ids: tuple[int, ...]
+    first_token: TopLogprob
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,10 +4,11 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints
 
+from wire.constraints import OutputConstraint
 from wire.tools import CallId, ToolCalls
 
 Role = Literal["system", "user", "assistant", "tool"]
-FinishReason = Literal["stop", "length", "abort"]
+FinishReason = Literal["stop", "length", "abort", "tool_calls"]
 
 MAX_SAMPLES = 16
 MAX_LOGPROBS = 20
@@ -66,10 +67,10 @@ class SamplingFields(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    max_tokens: int | None = Field(default=None, ge=1, le=1_000_000, description="bound of the answer")
+    max_tokens: int | None = Field(default=None, ge=0, le=1_000_000, description="bound of the answer; 0: none")
     temperature: float | None = Field(default=None, ge=0, le=2, description="0: greedy")
     top_p: float | None = Field(default=None, gt=0, le=1, description="draw from the likeliest tokens of this mass")
-    top_k: int | None = Field(default=None, ge=0, le=1_000_000, description="0: all tokens")
+    top_k: int | None = Field(default=None, ge=-1, le=1_000_000, description="0 or -1: all tokens")
     min_p: float | None = Field(default=None, ge=0, le=1, description="drop tokens below this share of the likeliest")
     repetition_penalty: float | None = Field(
         default=None, ge=0.01, le=100, description="divides positive logits of tokens that occurred; 1: none"
@@ -80,14 +81,13 @@ class SamplingFields(BaseModel):
     ignore_eos: bool | None = Field(default=None, description="go on after an end-of-sequence token")
     min_tokens: int | None = Field(default=None, ge=0, le=1_000_000, description="no end before so many tokens")
     n: int | None = Field(default=None, ge=1, le=MAX_SAMPLES, description="number of answers")
+    thinking_budget: int | None = Field(
+        default=None, ge=0, le=1_000_000, description="most tokens of thoughts, then the answer begins"
+    )
     include_stop_str_in_output: bool | None = Field(default=None, description="keep the stop string in the text")
-    skip_special_tokens: bool | None = Field(default=None, description="leave special tokens out of the text")
-
-
-class SamplingOptions(SamplingFields):
-    """How tokens are drawn. A field that is absent or null means the model's own default (generation_config.json), or
-    the server's default where the model has none."""
-
+    skip_special_tokens: bool | None = Field(
+        default=None, description="leave special tokens out of the text; null: true"
+    )
     logit_bias: dict[TokenId, Annotated[float, Field(ge=-100, le=100)]] | None = Field(
         default=None, max_length=300, description="token id to a number that is added to its logit"
     )
@@ -95,8 +95,18 @@ class SamplingOptions(SamplingFields):
     stop_token_ids: tuple[TokenId, ...] | None = Field(
         default=None, max_length=64, fail_fast=True, description="tokens at which the answer ends"
     )
+
+
+class SamplingOptions(SamplingFields):
+    """How tokens are drawn. A field that is absent or null means the model's own default (generation_config.json), or
+    the server's default where the model has none."""
+
     logprobs: int | None = Field(
         default=None, ge=0, le=MAX_LOGPROBS, description="log probabilities of so many of the likeliest tokens, too"
+    )
+    constraint: OutputConstraint | None = Field(default=None, description="what the text of the answer must match")
+    prompt_logprobs: int | None = Field(
+        default=None, ge=0, le=MAX_LOGPROBS, description="likewise, of every token of the prompt given those before it"
     )
 
 

@@ -9,6 +9,7 @@ body models need `fail_fast` for the same reason: otherwise pydantic collects an
 
 import json
 import re
+from collections.abc import Mapping
 from typing import Any, NoReturn, TypeVar
 
 from pydantic import BaseModel, ValidationError
@@ -55,20 +56,29 @@ def parse_model(model: type[Model], body: bytes) -> Model:
     value = parse_json(body)
     if not isinstance(value, dict):
         raise ApiError(ErrorCode.INVALID_REQUEST, "The body must be a JSON object.")
+    return to_model(model, value)
+
+
+def to_model(model: type[Model], fields: Mapping[str, Any]) -> Model:
+    """Validate decoded fields; raises ApiError INVALID_REQUEST or UNSUPPORTED_PARAMETER."""
     try:
-        return model.model_validate(value)
+        return model.model_validate(fields)
     except ValidationError as error:
         raise _as_api_error(error) from None
 
 
 def _as_api_error(error: ValidationError) -> ApiError:
     first = error.errors(include_url=False, include_input=False)[0]
-    param = ".".join(str(part) for part in first["loc"] if not _is_union_tag(part)) or None
+    own = first.get("ctx", {}).get("param")  # a check of several fields, or inside a value, says where it failed
+    location = [str(part) for part in first["loc"] if not _is_union_tag(part)]
+    param = ".".join(location + ([own] if isinstance(own, str) and own else [])) or None
     if param is not None and len(param) > _MAX_PARAM_CHARS:
         param = param[:_MAX_PARAM_CHARS] + "..."
     if first["type"] == "extra_forbidden":
         return ApiError(ErrorCode.UNSUPPORTED_PARAMETER, f"The parameter {param!r} is not supported.", param=param)
     message = first["msg"].removeprefix("Value error, ")
+    if first["type"] == "unsupported":
+        return ApiError(ErrorCode.UNSUPPORTED_PARAMETER, message, param=param)
     return ApiError(ErrorCode.INVALID_REQUEST, f"{param}: {message}" if param else message, param=param)
 
 

@@ -116,7 +116,7 @@ def load_idle(config: EngineConfig, device: IdleDevice, device_s: float = 0.0) -
     core = EngineCore(
         runner,
         config,
-        lambda skips, prompt: IncrementalDetokenizer(tokenizer, skips, prompt),
+        lambda skips, shown, prompt: IncrementalDetokenizer(tokenizer, skips, prompt),
         has_queue_bound=False,
     )
     return LoadedEngine(core, tokenizer, loaded.info), runner

@@ -9,7 +9,7 @@ from typing import Literal
 from fastapi import APIRouter, Depends, Request
 
 from controller.access.addresses import Addresses
-from service_kit.keys import KeyRing
+from service_kit.keys import KeyRing, credential
 from service_kit.route_docs import Access
 from wire.errors import ApiError, ErrorCode
 from wire.proxies import USER_HEADERS, forwarded_user
@@ -67,6 +67,7 @@ class Guard:
         async def require(request: Request) -> None:
             if access == "admin" and self._is_admin_user(request):
                 return
-            self.check(access, request.headers.get("authorization"))
+            given = credential(request.headers) if access == "user" else request.headers.get("authorization")
+            self.check(access, given)
 
         return require

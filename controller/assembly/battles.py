@@ -90,6 +90,7 @@ def build_battle_parts(settings: Settings, base: Base, workers: WorkerParts) -> 
         prompt_key=voters.prompt_key,
         cache_salt=base.salts.of_battle,
         max_tokens=settings.battle_max_tokens,
+        thinking_budget=settings.thinking_budget,
         admission_wait_s=settings.admission_wait_s,
         replay_wait_s=settings.replay_wait_s,
         paced=settings.paced,

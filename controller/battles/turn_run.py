@@ -54,6 +54,7 @@ class TurnTools:
     prompt_key: Callable[[str], str]
     cache_salt: Callable[[str, str], str]  #: of a battle id and its voter
     max_tokens: int  #: longest answer
+    thinking_budget: int | None  #: most tokens of thoughts in it, the same for both sides; None: no such limit
     admission_wait_s: float  #: after this time events are sent even if a worker has not accepted yet
     replay_wait_s: float  #: longest wait for a place at a worker after a take-over
     kind: Kind = "battle"  #: of work at the workers
@@ -319,7 +320,11 @@ class TurnRun:
         chosen = self._battle.sampling
         limit = min(self._tools.max_tokens, max(1, lane.worker.card.context_length // 2))
         return SamplingOptions(
-            max_tokens=min(chosen.max_tokens or limit, limit), temperature=chosen.temperature, top_p=chosen.top_p
+            max_tokens=min(chosen.max_tokens or limit, limit),
+            temperature=chosen.temperature,
+            top_p=chosen.top_p,
+            # Another service would refuse a field that it does not know, and the answer with it.
+            thinking_budget=None if lane.worker.card.runs_on == "remote" else self._tools.thinking_budget,
         )
 
     async def _redraw(self, side: Side, answer: _SideAnswer) -> bool:

@@ -16,6 +16,7 @@ from controller.workers.relay import Relay
 from controller.workers.routing_table import RoutingTable
 from controller.workers.upstream import Opened
 from service_kit.event_stream import STALL_S
+from service_kit.keys import credential
 from wire.answers import Delta, Finished
 from wire.errors import ErrorCode
 from wire.openai.models import ModelObject
@@ -75,7 +76,7 @@ class ArenaBackend:
         if self._terms.are_in_force and self._addresses.is_from_proxy(request):
             await self._terms.require(await self._identities.of(request))
         client = self._addresses.of(request)
-        salt = self._salts.of_caller(request.headers.get("authorization"), client)
+        salt = self._salts.of_caller(credential(request.headers), client)
         charge = self._limits.charge(client, "completion")
         [lane] = await self._dispatcher.reserve([Wish(model)], "chat", charge)
         salted = generate.model_copy(update={"cache_salt": salt})

@@ -61,9 +61,10 @@ class AdmissionControl:
         if num_sequences > self._max_running:
             name = "beam.width" if params.beam is not None else "n" if params.best_of is None else "best_of"
             raise InvalidRequest(f"{name} must not exceed {self._max_running}, the sequences of one step", param=name)
-        if len(prompt) + max(1, len(resume)) > self._limits.max_model_len:
+        num_output = max(min(1, params.max_tokens), len(resume))
+        if len(prompt) + num_output > self._limits.max_model_len:
             raise ContextTooLong(
-                f"the prompt has {len(prompt)} tokens; with at least one of output, only "
+                f"the prompt has {len(prompt)} tokens; {'with at least one of output, ' if num_output else ''}only "
                 f"{self._limits.max_model_len} fit",
                 num_prompt_tokens=len(prompt),
                 max_tokens=params.max_tokens,

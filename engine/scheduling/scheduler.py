@@ -10,6 +10,7 @@ sequence that turns out to have ended is dropped. Preemption and failed allocati
 
 from bisect import insort
 from dataclasses import dataclass
+from itertools import repeat
 from typing import NamedTuple
 
 from engine.batch import SampledToken, SequenceId, StepOutput, StepPlan
@@ -80,6 +81,7 @@ class Scheduler:
         self.started: list[Request] = []  #: requests whose first step is the one planned last
         #: Beam searches that the step committed last has advanced.
         self.advanced: list[tuple[Request, BeamSearchState]] = []
+        self.prompts_done: list[Request] = []  #: requests without output whose prompt the last commit has completed
         self.counters = SchedulerCounters()
 
     # Requests come and go
@@ -158,8 +160,10 @@ class Scheduler:
             self._swapper.note_costs(plan, output)
         new_tokens: list[NewToken] = []
         self.advanced = []
+        self.prompts_done = []
         advance = self._cache.advance
-        for scheduled, samples in zip(plan.sequences, output.samples, strict=True):
+        read_of = zip(plan.sequences, output.samples, output.read or repeat(None), strict=bool(output.read))
+        for scheduled, samples, read in read_of:
             assert len(samples) == scheduled.num_samples
             known = self._by_id.get(scheduled.sequence_id)
             if known is None:
@@ -167,11 +171,16 @@ class Scheduler:
             request, sequence = known
             num_computed = scheduled.start + len(scheduled.token_ids)
             advance(scheduled.sequence_id, sequence.token_ids, num_computed)
+            if read is not None:
+                assert request.reading is not None
+                request.reading.take(read)
             if samples and request.params.beam is not None:
                 self._advance_beam(request, sequence, samples[0])
                 continue
             if not request.is_forked and num_computed >= request.num_prompt_tokens:
                 self._fork(request, sequence)
+            if not request.params.max_tokens and num_computed >= request.num_prompt_tokens:
+                self.prompts_done.append(request)
             if samples:
                 receivers = (sequence,) if len(samples) == 1 else request.sequences
                 for receiver, sampled in zip(receivers, samples, strict=True):
@@ -286,7 +295,8 @@ class Scheduler:
             return False
         leader = sequences[0]
         target = _target(request, leader)
-        lengths = [len(sequence.token_ids) + 1 for sequence in sequences]
+        num_new = min(1, request.params.max_tokens)
+        lengths = [len(sequence.token_ids) + num_new for sequence in sequences]
         # One page per running sequence stays free: an admission that preemption would soon undo is no gain.
         num_spare = self.num_running
         if self._swapper is not None and self._swapper.has(request):
@@ -297,8 +307,10 @@ class Scheduler:
             builder.swap_in(moves)
             self._take_slots(sequences)
             return True
+        # Rows that are still to be read must be computed. Pages of such a prompt are cached for others all the same.
+        most = target - 1 if request.reading is None else min(target - 1, request.reading.next_row)
         num_hit = None
-        for max_hit in (target - 1, 0):
+        for max_hit in (most, 0):
             num_hit = self._cache.admit(
                 leader.sequence_id,
                 leader.token_ids,
@@ -419,8 +431,10 @@ def _target(request: Request, sequence: Sequence) -> int:
 
 def _samplers(request: Request, sequence: Sequence) -> list[Sequence]:
     """The sequences that get a token when this one reaches its target: itself; or all samples, when their prompt is
-    complete; or none, when a preempted request recomputes its prompt and every sample has tokens already. A prompt's
-    beams begin with the same report."""
+    complete; or none, when a preempted request recomputes its prompt and every sample has tokens already, or when the
+    request wants no output. A prompt's beams begin with the same report."""
+    if not request.params.max_tokens:
+        return []
     if request.is_forked or len(request.sequences) == 1:
         return [sequence]
     if sequence.num_output_tokens:

@@ -73,17 +73,20 @@ class StepPlanBuilder:
                 history = tuple(known)
             # The runner does not know which tokens a beam goes on with.
             sequence.is_history_sent = len(samplers) == 1 and request.params.beam is None
+        scored, pooled = (None, None) if request.reading is None else request.reading.plan_rows(start, end)
         scheduled = ScheduledSequence(  # by position, which takes half the time
             sequence.sequence_id,
             sequence.slot,
             token_ids,
             start,
             len(samplers),
-            request.params,
+            request.step_params,
             tuple([sampler.seed for sampler in samplers]),
             len(known) - sequence.num_prompt_tokens + sequence.num_pending,
             history,
             sequence.num_prompt_tokens,
+            scored,
+            pooled,
             request.banned_next(sequence) if samplers and request.params.bad_words_ids else (),
         )
         (self._single if end - start == 1 else self._chunks).append(scheduled)

@@ -1,10 +1,15 @@
 """Renders the chat template of a model folder. The template comes with a downloaded checkpoint, so it is untrusted
-code and runs in the sandbox of template_sandbox.py. Knows no token ids."""
+code and runs in the sandbox of template_sandbox.py. Knows no token ids.
+
+Templates differ in how they read tool calls of earlier answers: most want arguments as objects, some as JSON texts, and
+some fail on an answer without content. Which it is, is found out with a small conversation (`_call_probe`).
+"""
 
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
-from jinja2 import TemplateError
+from jinja2 import TemplateError, meta
 from jinja2.exceptions import SecurityError
 
 from engine.errors import CheckpointError, InvalidRequest
@@ -14,6 +19,8 @@ from engine.text.thoughts import KNOWN_TAGS
 
 MAX_SOURCE_CHARS = 131_072
 THOUGHTS_KEY = "reasoning_content"  #: of a message: what the model thought before that answer
+#: Stands at the end of the last message where its text is to be continued. A noncharacter, as no message has it.
+CONTINUED_HERE = "\ufdd2"
 _MAX_REASON_CHARS = 300
 
 #: What a template can raise on input that it does not expect.
@@ -31,6 +38,22 @@ _TEMPLATE_FAILURES = (
 _COMPILE_FAILURES = (*_TEMPLATE_FAILURES, SyntaxError)
 
 
+_PROBED_TOOL = {
+    "type": "function",
+    "function": {"name": "f", "description": ".", "parameters": {"type": "object", "properties": {}}},
+}
+
+
+def _call_probe(arguments: object, content: str | None) -> list[dict[str, Any]]:
+    """A conversation with a tool call and its result."""
+    call = {"id": "abcdefghi", "type": "function", "function": {"name": "f", "arguments": arguments}}
+    return [
+        {"role": "user", "content": "."},
+        {"role": "assistant", "content": content, "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "abcdefghi", "name": "f", "content": "."},
+    ]
+
+
 class ChatTemplate:
     """A compiled template. Safe to use from several threads."""
 
@@ -41,7 +64,10 @@ class ChatTemplate:
         self._sandbox = TemplateSandbox()
         self._sandbox.open_budget()  # compiling computes the constants of the template
         try:
-            code = self._sandbox.compile(bounded_tree(self._sandbox.parse(source), self._sandbox))
+            tree = self._sandbox.parse(source)
+            #: Names that the template takes from outside, those that a rendering always has included.
+            self.variables = frozenset(meta.find_undeclared_variables(tree))
+            code = self._sandbox.compile(bounded_tree(tree, self._sandbox))
         except _COMPILE_FAILURES as error:
             raise CheckpointError(f"the chat template does not compile: {_reason(error)}") from error
         template = self._sandbox.template_class
@@ -49,23 +75,26 @@ class ChatTemplate:
         self._special_tokens = dict(special_tokens)
         #: Whether it may put the thoughts of earlier answers, which messages have under THOUGHTS_KEY, into the prompt.
         self.reads_thoughts = THOUGHTS_KEY in source
+        self.source = source
         self.tags = next((tags for tags in KNOWN_TAGS if tags.end in source), None)  #: None: it names no tags
 
     def render(
         self,
-        messages: Sequence[Mapping[str, str]],
+        messages: Sequence[Mapping[str, Any]],
         *,
         add_generation_prompt: bool,
         kwargs: Mapping[str, object] | None = None,
+        tools: Sequence[Mapping[str, Any]] | None = None,
     ) -> str:
-        """Text of the conversation. kwargs: more variables of the template. Raises InvalidRequest where the template
-        rejects messages or exceeds its bounds, and for kwargs that would replace the conversation."""
+        """Text of the conversation. kwargs: more variables of the template. tools: definitions of functions, as in
+        OpenAI's API. Raises InvalidRequest where the template rejects messages or exceeds its bounds, and for kwargs
+        that would replace the conversation."""
         budget = self._sandbox.open_budget()
         own: dict[str, Any] = {
             **self._special_tokens,
             "messages": [dict(message) for message in messages],
             "add_generation_prompt": add_generation_prompt,
-            "tools": None,
+            "tools": [dict(tool) for tool in tools] if tools else None,
             "documents": None,
         }
         if taken := sorted(own.keys() & (kwargs or {}).keys()):
@@ -78,6 +107,30 @@ class ChatTemplate:
         except _TEMPLATE_FAILURES as error:
             message = f"the model's chat template fails on these messages: {_reason(error)}"
             raise InvalidRequest(message, param="messages") from error
+
+    @property
+    def knows_tools(self) -> bool:
+        """Whether it can tell the model of tools."""
+        return "tools" in self.variables
+
+    @cached_property
+    def call_style(self) -> tuple[bool, bool]:
+        """How it wants tool calls of earlier answers: whether arguments are a JSON text, and whether their content is
+        an empty text rather than None."""
+        for is_text, arguments in ((False, {}), (True, "{}")):
+            without, empty = (self._probed(arguments, content) for content in (None, ""))
+            # A template that writes out whatever the content is would write "None".
+            if without is not None and (empty is None or without.count("None") <= empty.count("None")):
+                return is_text, False
+            if empty is not None:
+                return is_text, True
+        return False, False
+
+    def _probed(self, arguments: object, content: str | None) -> str | None:
+        try:
+            return self.render(_call_probe(arguments, content), add_generation_prompt=True, tools=[_PROBED_TOOL])
+        except InvalidRequest:
+            return None
 
     def check_bounds(self) -> None:
         """Raise CheckpointError for a template that exceeds its bounds on the shortest conversation: every request

@@ -5,7 +5,7 @@ never before. Knows nothing of requests or stop strings. One instance belongs to
 """
 
 import codecs
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from typing import Protocol
 
 #: Tokens at the end of a prompt that are read to complete its last character, which has at most four bytes.
@@ -36,8 +36,16 @@ class IncrementalDetokenizer:
     the first bytes is completed.
     """
 
-    def __init__(self, tokenizer: TokenBytes, skip_special_tokens: bool = True, prompt_ids: Sequence[int] = ()) -> None:
+    def __init__(
+        self,
+        tokenizer: TokenBytes,
+        skip_special_tokens: bool = True,
+        prompt_ids: Sequence[int] = (),
+        shown_ids: Container[int] = (),
+    ) -> None:
+        """shown_ids: special tokens that are not skipped."""
         self._tokenizer = tokenizer
+        self._shown_ids = shown_ids
         self._skip_special_tokens = skip_special_tokens
         self._unfinished = b""  # the first bytes of a character
         self._strip_next_space = tokenizer.strips_first_space and not prompt_ids
@@ -49,7 +57,7 @@ class IncrementalDetokenizer:
         pieces = [
             tokenizer.token_bytes(token_id)
             for token_id in token_ids
-            if not (self._skip_special_tokens and tokenizer.is_special(token_id))
+            if not self._skip_special_tokens or not tokenizer.is_special(token_id) or token_id in self._shown_ids
         ]
         return self._decode(b"".join(pieces), is_final=False)
 

@@ -7,6 +7,7 @@ the prompt. Tags further on in an answer are text like any other. Knows no token
 from typing import Literal, NamedTuple
 
 from engine.config import ThoughtTags
+from engine.request import ToolCallDelta
 
 DEFAULT_TAGS = ThoughtTags("<think>", "</think>")
 #: Pairs of tags that models are trained on.
@@ -23,10 +24,15 @@ KNOWN_TAGS = (
 
 
 class Said(NamedTuple):
-    """A piece of output: the thoughts in it, then the text of the answer. Either may be empty."""
+    """A piece of output: the thoughts in it, then the text of the answer and the tool calls. Each may be empty."""
 
     thoughts: str
     text: str
+    tool_calls: tuple[ToolCallDelta, ...] = ()
+
+    def then(self, rest: "Said") -> "Said":
+        """Both pieces as one."""
+        return Said(self.thoughts + rest.thoughts, self.text + rest.text, self.tool_calls + rest.tool_calls)
 
 
 class ThoughtSplitter:

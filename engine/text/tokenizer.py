@@ -13,10 +13,12 @@ from typing import Any, Self
 
 import tokenizers
 
-from engine.config import ThoughtTags
+from engine.config import ThoughtTags, ToolCallSyntax, ToolFormat, ToolFunction
 from engine.errors import InvalidRequest
-from engine.text.chat_template import THOUGHTS_KEY, ChatTemplate
+from engine.text.chat_template import CONTINUED_HERE, THOUGHTS_KEY, ChatTemplate
 from engine.text.detokenizer import IncrementalDetokenizer
+from engine.text.messages import Values, changed, checked_messages, texts_of, valid
+from engine.text.reasoning_effort import with_effort
 from engine.text.thoughts import DEFAULT_TAGS, KNOWN_TAGS
 from engine.text.token_bytes import byte_alphabet, byte_decoder
 from engine.text.tokenizer_files import (
@@ -25,6 +27,8 @@ from engine.text.tokenizer_files import (
     read_eos_token_ids,
     read_special_tokens,
 )
+from engine.text.tool_calls.detection import detect_format, marks_of
+from engine.text.tool_calls.harmony import begun_message
 
 __all__ = ["IncrementalDetokenizer", "Tokenizer"]
 
@@ -32,8 +36,6 @@ __all__ = ["IncrementalDetokenizer", "Tokenizer"]
 _CUT = "\ufdd0"
 #: Another noncharacter: replaces characters that could begin a control token when the structure of a chat is checked.
 _HARMLESS = "\ufdd1"
-_ROLE = re.compile(r"[A-Za-z0-9_-]{1,64}")
-
 _PROMPT_END = 32  #: tokens at the end of a prompt in which a template may open the thoughts
 
 _SHORT_CHARS = 4096  #: such a text takes some milliseconds; the batch calls hand it to another thread
@@ -68,6 +70,9 @@ class Tokenizer:
         self._control_pattern = re.compile("|".join(map(re.escape, control_texts)) or r"(?!)")
         self._control_starts = str.maketrans({text[0]: _HARMLESS for text in control_texts})
         self._template = ChatTemplate(chat_template, names) if chat_template is not None else None
+        self._special_texts = {token.content: token_id for token_id, token in added.items() if token.special}
+        #: In what form the model calls tools; None: its template shows no known one.
+        self.tool_format = detect_format(chat_template or "", self._special_texts)
         self._tags = self._thought_tags()
         self._special_ids -= {backend.token_to_id(tag) for tag in (self._tags.begin, self._tags.end)}
         self._pieces: dict[int, bytes] = {}
@@ -107,7 +112,7 @@ class Tokenizer:
 
     def encode(self, text: str, add_special_tokens: bool = False) -> list[int]:
         """Token ids of a text. Names of special tokens in the text become these tokens, as a raw prompt may want."""
-        text = _valid(text)
+        text = valid(text)
         if len(text) <= _SHORT_CHARS:
             ids: list[int] = self._backend.encode(text, add_special_tokens=add_special_tokens).ids
             return ids
@@ -122,13 +127,18 @@ class Tokenizer:
 
     def render_chat(
         self,
-        messages: Sequence[Mapping[str, str]],
+        messages: Sequence[Mapping[str, Any]],
         add_generation_prompt: bool = True,
         chat_template_kwargs: Mapping[str, object] | None = None,
+        *,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        continue_final_message: bool = False,
     ) -> list[int]:
         """Token ids of a conversation, rendered with the model's own chat template. Raises InvalidRequest.
 
-        chat_template_kwargs: values for variables of the template, such as {"enable_thinking": False}.
+        chat_template_kwargs: values for variables of the template, such as {"enable_thinking": False}. tools:
+        definitions of functions, and messages with `tool_calls`, as in OpenAI's API. continue_final_message: the
+        prompt ends where the text of the last message does, which the model then continues.
 
         No message, and no such value, can add a control token (end of turn, start of a role, ...): where a text names
         one, it is cut inside the name and the parts are encoded separately. Then the conversation is rendered once more
@@ -140,28 +150,70 @@ class Tokenizer:
         template = self._template
         if template is None:
             raise InvalidRequest("this model has no chat template; send a plain prompt instead", param="messages")
-        if not messages:
-            raise InvalidRequest("messages must not be empty", param="messages")
-        for message in messages:
-            if not _ROLE.fullmatch(message.get("role", "")):
-                raise InvalidRequest(f"not a role: {message.get('role')!r}", param="messages")
-        if not template.reads_thoughts:
-            messages = [{key: text for key, text in message.items() if key != THOUGHTS_KEY} for message in messages]
-        kwargs = dict(chat_template_kwargs or {})
-
-        def render(change: Callable[[str], str]) -> list[int]:
-            changed = [_map_texts(message, change) for message in messages]
-            text = template.render(
-                changed, add_generation_prompt=add_generation_prompt, kwargs=_map_texts(kwargs, change)
+        if tools and not template.knows_tools:
+            raise InvalidRequest("the chat template of this model knows no tools", param="tools")
+        if continue_final_message and add_generation_prompt:
+            raise InvalidRequest(
+                "continue_final_message needs add_generation_prompt false", param="continue_final_message"
             )
+        listed = checked_messages(messages, lambda: template.call_style)
+        if not template.reads_thoughts:
+            listed = [{key: value for key, value in message.items() if key != THOUGHTS_KEY} for message in listed]
+        if continue_final_message and not isinstance(listed[-1].get("content"), str):
+            raise InvalidRequest("the last message has no text to continue", param="continue_final_message")
+        given = Values(listed, self.template_kwargs(chat_template_kwargs or {}), list(tools or ()))
+
+        def render(change: Callable[[str], str], change_key: Callable[[str], str]) -> list[int]:
+            values = changed(given, change, change_key)
+            if continue_final_message:
+                values.messages[-1]["content"] += CONTINUED_HERE
+            text = template.render(
+                values.messages, add_generation_prompt=add_generation_prompt, kwargs=values.kwargs, tools=values.tools
+            )
+            if continue_final_message:
+                text, mark, _ = text.rpartition(CONTINUED_HERE)
+                if not mark:
+                    raise InvalidRequest(
+                        "the chat template leaves out the last message", param="continue_final_message"
+                    )
             return [token_id for part in text.split(_CUT) if part for token_id in self.encode(part)]
 
-        ids = render(self._cut)
-        if any(self._without_starts(text) != text for text in _texts(*messages, kwargs)):
-            reference = render(self._without_starts)
+        ids = render(self._cut, self._cut)
+        if any(self._without_starts(text) != text for text in texts_of(given)):
+            reference = render(self._without_starts, self._key_without_starts)
             if self._control_tokens(ids) != self._control_tokens(reference):
                 raise InvalidRequest("a message spells out control tokens of this model", param="messages")
         return ids
+
+    def tool_call_syntax(
+        self,
+        prompt_ids: Sequence[int],
+        *,
+        tool_format: ToolFormat | None = None,
+        functions: Sequence[ToolFunction] = (),
+        is_single: bool = False,
+        id_seed: str = "",
+    ) -> ToolCallSyntax | None:
+        """How the answer to this prompt is read. None: as plain text, where there are no functions to call; the output
+        of harmony models is always read, for their thoughts. tool_format: instead of the model's own."""
+        chosen = tool_format or self.tool_format
+        if chosen is None or not (functions or chosen == "harmony"):
+            return None
+        marks = tuple(mark for mark in marks_of(chosen) if mark in self._special_texts)
+        begun = begun_message(self._text_from(prompt_ids, "<|start|>")) if chosen == "harmony" else ""
+        return ToolCallSyntax(chosen, tuple(functions), id_seed, is_single, marks, begun)
+
+    def special_token_id(self, text: str) -> int | None:
+        """The id of a special token; None: the text is none."""
+        return self._special_texts.get(text)
+
+    def ids_of(self, special_tokens: Sequence[str]) -> frozenset[int]:
+        """The ids of these special tokens."""
+        return frozenset(self._special_texts[text] for text in special_tokens)
+
+    def template_kwargs(self, kwargs: Mapping[str, object]) -> dict[str, object]:
+        """Values for the chat template, with what a `reasoning_effort` among them means to it."""
+        return with_effort(kwargs, self._template.variables if self._template is not None else ())
 
     def thought_tags(self, prompt_ids: Sequence[int]) -> ThoughtTags:
         """Between which texts the model thinks when it answers this prompt."""
@@ -188,6 +240,14 @@ class Tokenizer:
         added = {token.content for token in self._backend.get_added_tokens_decoder().values()}
         return next((tags for tags in KNOWN_TAGS if {tags.begin, tags.end} <= added), DEFAULT_TAGS)
 
+    def _text_from(self, prompt_ids: Sequence[int], mark: str) -> str:
+        """The text behind the last such special token of a prompt; empty where there is none."""
+        mark_id = self._special_texts.get(mark)
+        place = next((i for i in range(len(prompt_ids) - 1, -1, -1) if prompt_ids[i] == mark_id), None)
+        if mark_id is None or place is None:
+            return ""
+        return self.decode(prompt_ids[place + 1 : place + 1 + _PROMPT_END], skip_special_tokens=False)
+
     def _control_tokens(self, ids: Sequence[int]) -> list[int]:
         return [token_id for token_id in ids if token_id in self._control_ids]
 
@@ -197,19 +257,5 @@ class Tokenizer:
     def _without_starts(self, text: str) -> str:
         return text.translate(self._control_starts)
 
-
-def _map_texts(values: Mapping[str, Any], change: Callable[[str], str]) -> dict[str, Any]:
-    """The texts of a message or of template values, changed. A role is one of few words and stays."""
-    return {
-        key: change(_valid(value)) if isinstance(value, str) and key != "role" else value
-        for key, value in values.items()
-    }
-
-
-def _texts(*values: Mapping[str, Any]) -> list[str]:
-    return [text for value in values for key, text in value.items() if isinstance(text, str) and key != "role"]
-
-
-def _valid(text: str) -> str:
-    """The text without lone surrogates, which JSON can carry and on which the tokenizer fails."""
-    return text if text.isascii() else text.encode("utf-8", "replace").decode("utf-8")
+    def _key_without_starts(self, key: str) -> str:
+        return key if key.isidentifier() else self._without_starts(key)

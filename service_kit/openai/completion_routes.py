@@ -6,9 +6,10 @@ A request is answered with a proper status until its first token; a failure afte
 
 import secrets
 import time
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
-from typing import Any, Literal
+from functools import partial
+from typing import Any
 
 from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, Response
@@ -16,12 +17,14 @@ from fastapi.responses import JSONResponse, Response
 from service_kit.bodies import Bodies
 from service_kit.event_stream import EventStream, until_disconnect
 from service_kit.openai.backend import Backend
+from service_kit.openai.several import answers_of
 from service_kit.route_docs import Answer, documented
 from wire.answers import Delta, Finished
 from wire.errors import ApiError
 from wire.openai.replies import ChatCompletion, ChatCompletionChunk, TextCompletion, TextCompletionChunk
 from wire.openai.requests import ChatCompletionRequest, CompletionRequest
-from wire.openai.shaping import CompletionShaper, encode_chunk
+from wire.openai.shaping import StreamShaper, encode_chunk
+from wire.openai.whole import WholeShaper
 from wire.workers import GenerateRequest
 
 DONE = b"data: [DONE]\n\n"
@@ -43,7 +46,8 @@ def add_completion_routes(router: APIRouter, bodies: Bodies, backend: Backend) -
         """OpenAI's chat completions. With `stream` the answer is a stream of chunks that ends with `data: [DONE]`; a
         failure after the first token is one chunk with `error`, without `[DONE]`."""
         body = await bodies.parse(request, ChatCompletionRequest)
-        return await complete(request, body, body.generate_request(secrets.token_hex(12)), "chat")
+        request_id = secrets.token_hex(12)
+        return await complete(request, body, request_id, [body.generate_request(request_id)])
 
     @router.post("/v1/completions")
     @documented(
@@ -55,56 +59,56 @@ def add_completion_routes(router: APIRouter, bodies: Bodies, backend: Backend) -
         errors=backend.errors,
     )
     async def completions(request: Request) -> Response:
-        """OpenAI's completions: a prompt without a chat template. Streams as chat completions do."""
+        """OpenAI's completions: one or several prompts without a chat template. Streams as chat completions do."""
         body = await bodies.parse(request, CompletionRequest)
-        return await complete(request, body, body.generate_request(secrets.token_hex(12)), "text")
+        request_id = secrets.token_hex(12)
+        return await complete(request, body, request_id, body.generate_requests(request_id))
 
     async def complete(
         request: Request,
         body: ChatCompletionRequest | CompletionRequest,
-        generate: GenerateRequest,
-        kind: Literal["chat", "text"],
+        request_id: str,
+        generates: Sequence[GenerateRequest],
     ) -> Response:
-        prefix = "chatcmpl-" if kind == "chat" else "cmpl-"
-        shaper = CompletionShaper(
-            kind=kind, completion_id=prefix + generate.request_id, model=body.model, created=int(time.time())
-        )
-        events = backend.answer(request, body.model, generate)
+        shape = body.shape
+        head = {
+            "completion_id": ("chatcmpl-" if shape.kind == "chat" else "cmpl-") + request_id,
+            "model": body.model,
+            "created": int(time.time()),
+        }
+        events = answers_of([partial(backend.answer, request, body.model, generate) for generate in generates])
         if not body.stream:
             async with aclosing(events):
-                return JSONResponse(await until_disconnect(request, _whole(events, shaper)))
-        return EventStream(_chunks(events, shaper, body.wants_usage), begins_with_event=True, stall_s=backend.stall_s)
+                return JSONResponse(await until_disconnect(request, _whole(events, WholeShaper(shape, **head))))
+        chunks = _chunks(events, StreamShaper(shape, **head))
+        return EventStream(chunks, begins_with_event=True, stall_s=backend.stall_s)
 
 
-async def _whole(events: AsyncGenerator[Delta | Finished, None], shaper: CompletionShaper) -> dict[str, Any]:
-    texts: list[str] = []
-    thoughts: list[str] = []
-    async for event in events:
+async def _whole(events: AsyncGenerator[tuple[int, Delta | Finished], None], shaper: WholeShaper) -> dict[str, Any]:
+    async for which, event in events:
         if isinstance(event, Finished):
-            return shaper.whole("".join(texts), event.finish_reason, event.usage, "".join(thoughts))
-        texts.append(event.text)
-        thoughts.append(event.thoughts)
-    raise AssertionError("an answer without an end")
+            shaper.finished(which, event)
+        else:
+            shaper.delta(which, event)
+    return shaper.completion()
 
 
 async def _chunks(
-    events: AsyncGenerator[Delta | Finished, None], shaper: CompletionShaper, usage: bool
+    events: AsyncGenerator[tuple[int, Delta | Finished], None], shaper: StreamShaper
 ) -> AsyncGenerator[bytes, None]:
     """ApiError before the first chunk, where the answer fails before its first event; after it the error is a chunk."""
+    has_begun = False
     async with aclosing(events):
-        event = await anext(events)
-        opening = shaper.first_chunk()
-        unsaid = b"" if opening is None else encode_chunk(opening)
         try:
-            while isinstance(event, Delta):
-                if event.text or event.thoughts:
-                    yield unsaid + shaper.delta_chunks(event.thoughts, event.text)
-                    unsaid = b""
-                event = await anext(events)
+            async for which, event in events:
+                has_begun = True
+                if isinstance(event, Finished):
+                    yield shaper.finished(which, event)
+                elif chunk := shaper.delta(which, event):
+                    yield chunk
         except ApiError as error:
-            yield unsaid + encode_chunk(error.body().model_dump(mode="json"))
+            if not has_begun:
+                raise
+            yield shaper.opening() + encode_chunk(error.body().model_dump(mode="json"))
             return
-        yield unsaid + encode_chunk(shaper.finish_chunk(event.finish_reason))
-        if usage:
-            yield encode_chunk(shaper.usage_chunk(event.usage))
-        yield DONE
+        yield shaper.end() + DONE

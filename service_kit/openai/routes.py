@@ -5,10 +5,14 @@ from fastapi import APIRouter
 from service_kit.bodies import Bodies
 from service_kit.openai.backend import Backend
 from service_kit.openai.completion_routes import add_completion_routes
+from service_kit.openai.messages_routes import add_messages_routes
 from service_kit.openai.model_routes import add_model_routes
+from service_kit.openai.responses_route import add_responses_route
 
 
 def add_openai_routes(router: APIRouter, bodies: Bodies, backend: Backend) -> None:
     """Add the routes of /v1 to `router`, which checks who may call them."""
     add_model_routes(router, backend)
     add_completion_routes(router, bodies, backend)
+    add_responses_route(router, bodies, backend)
+    add_messages_routes(router, bodies, backend)

@@ -59,7 +59,7 @@ def late(model: TinyModel, build: Builder = build_runner, /, **settings: object)
     config = EngineConfig(str(model.folder), overlap=True, **{**DEFAULTS, **settings})  # type: ignore[arg-type]
     loaded = load_runner(replace(config, max_running=2 * config.step_limits.max_running), build=build)
 
-    def make_detokenizer(skip_special_tokens: bool, prompt: tuple[int, ...]) -> Detokenizer:
+    def make_detokenizer(skip_special_tokens: bool, shown: tuple[str, ...], prompt: tuple[int, ...]) -> Detokenizer:
         return IncrementalDetokenizer(loaded.tokenizer, skip_special_tokens, prompt)
 
     runner = LateRunner(loaded.runner, config.step_limits.max_running)

@@ -7,6 +7,7 @@ from fastapi import FastAPI, HTTPException, Query
 
 from service_kit.app import bare_app
 from service_kit.errors import ClientGone
+from service_kit.route_docs import documented
 from wire.errors import ApiError, ErrorCode
 
 
@@ -17,6 +18,11 @@ def app() -> FastAPI:
     @app.get("/api-error")
     async def api_error(code: ErrorCode) -> None:
         raise ApiError(code, "It is so.", param="it")
+
+    @app.get("/anthropic-error")
+    @documented("Errors", "An error of another shape", answer=None, errors=(), error_shape="anthropic")
+    async def anthropic_error() -> None:
+        raise ApiError(ErrorCode.QUEUE_FULL, "It is so.")
 
     @app.get("/http-error")
     async def http_error(status: Annotated[int, Query(le=599)]) -> None:
@@ -97,3 +103,11 @@ async def test_a_client_that_is_gone_is_no_error(app: FastAPI, caplog: pytest.Lo
 async def test_a_bare_app_serves_nothing_by_itself(app: FastAPI, path: str) -> None:
     async with client_of(app) as client:
         assert (await client.get(path)).status_code == 404
+
+
+async def test_a_route_that_declares_another_shape_has_its_errors_in_it(app: FastAPI) -> None:
+    async with client_of(app) as client:
+        answer = await client.get("/anthropic-error")
+    assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
+    detail = {"type": "overloaded_error", "message": "It is so.", "code": "queue_full", "param": None}
+    assert answer.json() == {"type": "error", "error": detail}

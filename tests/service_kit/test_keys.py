@@ -1,6 +1,6 @@
 import pytest
 
-from service_kit.keys import KeyRing
+from service_kit.keys import KeyRing, credential
 
 RING: KeyRing[str] = KeyRing([("user", "first"), ("user", "second"), ("admin", "third"), ("worker", "first")])
 
@@ -28,3 +28,9 @@ def test_a_key_has_its_holders_and_anything_else_has_none(authorization: str | N
 
 def test_an_empty_ring_knows_nothing() -> None:
     assert KeyRing([]).holders("Bearer ") == set()
+
+
+def test_the_key_of_an_anthropic_client_is_taken_as_a_bearer_token() -> None:
+    assert credential({"x-api-key": "first"}) == "Bearer first"
+    assert credential({"authorization": "Bearer third", "x-api-key": "first"}) == "Bearer third"
+    assert credential({}) is None

@@ -1,93 +1,175 @@
 """Bodies of the OpenAI chat-completions and completions requests that Agon serves. All of it is pure: controller and
 worker share it, so they give the same answers.
 
-A parameter that is known but not served is refused, never ignored: an accepted request is served as it was asked.
+A parameter that would change the answer and is not served is refused, never ignored (wire/openai/fields.py).
 """
 
-from typing import Any, Literal
+from collections.abc import Mapping
+from typing import ClassVar, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, model_validator
 
-from wire.chat import ChatMessage, SamplingFields, SamplingOptions, TemplateKwargs
+from wire.chat import MAX_LOGPROBS, ChatMessage, SamplingFields, SamplingOptions, TemplateKwargs
+from wire.constraints import OutputConstraint
 from wire.model_names import MAX_MODEL_NAME_CHARS
-from wire.openai.messages import MAX_MESSAGES, RequestMessage, RequestPart
+from wire.openai.fields import CHAT, COMPLETIONS, STREAM_OPTIONS, Known
+from wire.openai.messages import MAX_MESSAGES, RequestMessage
+from wire.openai.prompts import Prompts
+from wire.openai.shape import AnswerShape
+from wire.openai.structured import ConstraintFields, ResponseFormat
+from wire.openai.tolerance import Tolerant, invalid
+from wire.tools import NamedToolChoice, ToolChoice, ToolDefinitions
 from wire.workers import GenerateRequest
 
+MAX_CHOICES = 512  #: of one answer
 
-class StreamOptions(RequestPart):
+ReasoningEffort = Literal["none", "minimal", "low", "medium", "high", "xhigh"]
+
+
+class StreamOptions(Tolerant):
     """Options of a stream; usage is sent only if asked for."""
 
+    known: ClassVar[Mapping[str, Known]] = STREAM_OPTIONS
+
     include_usage: bool | None = Field(default=None, description="a last chunk with token counts")
+    continuous_usage_stats: bool | None = Field(default=None, description="token counts so far in every chunk")
 
 
-class ResponseFormat(RequestPart):
-    """The format of the answer: text, the only one that is served."""
-
-    type: Literal["text"]
-
-
-#: Fields of a request that are options of sampling under the same name.
-_SAMPLING = tuple(name for name in SamplingOptions.model_fields if name != "logprobs")
-
-
-class _CompletionRequest(SamplingFields):
-    """Fields that both kinds of completion share. null means absent everywhere, as OpenAI clients expect."""
+class _CompletionRequest(Tolerant, ConstraintFields, SamplingFields):
+    """Fields that both kinds of completion share. null and empty mean absent everywhere, as OpenAI clients expect."""
 
     model: str = Field(min_length=1, max_length=MAX_MODEL_NAME_CHARS, description="name of the model")
-    logit_bias: Any = Field(default=None, description="token id to a number from -100 to 100, at most 300 of them")
-    stop: Any = Field(default=None, description="a string or up to 16 strings of at most 256 characters")
-    stop_token_ids: Any = Field(default=None, description="up to 64 token ids")
     stream: bool | None = Field(default=None, description="answer as server-sent events")
     stream_options: StreamOptions | None = Field(default=None, description="only with stream")
-    n: Literal[1] | None = Field(default=None, description="number of answers: one")
-    include_stop_str_in_output: None = Field(default=None, description="not served")
-    skip_special_tokens: None = Field(default=None, description="not served")
-    user: str | None = Field(default=None, max_length=512, description="accepted and not used")
+    add_special_tokens: bool | None = Field(
+        default=None,
+        description="whether the tokenizer adds its own, as at the beginning; null: to a prompt, not to a chat",
+    )
+    truncate_prompt_tokens: int | None = Field(
+        default=None, ge=-1, le=2**31, description="keep so many tokens of the prompt's end; -1: what the context holds"
+    )
+    return_token_ids: bool | None = Field(default=None, description="ids of prompt and answer beside the texts")
+    return_tokens_as_token_ids: bool | None = Field(
+        default=None, description="tokens in logprobs are written `token_id:7`"
+    )
+    cache_salt: str | None = Field(
+        default=None, max_length=64, description="requests share cached prefixes only where these are equal"
+    )
 
     @model_validator(mode="after")
-    def _usable_sampling(self) -> "_CompletionRequest":
-        self.sampling()
+    def _usable(self) -> "_CompletionRequest":
         if self.stream_options is not None and not self.stream:
-            raise ValueError("stream_options is only allowed when stream is true")
+            raise invalid("stream_options", "only allowed when stream is true")
+        if self.truncate_prompt_tokens == 0:
+            raise invalid("truncate_prompt_tokens", "a prompt needs at least one token")
         return self
 
-    def sampling(self) -> SamplingOptions:
-        """The sampling parameters of the request; raises ValueError for values that cannot be served."""
-        return SamplingOptions(**{name: getattr(self, name) for name in _SAMPLING})
+    def _sampling(self, **own: int | OutputConstraint | None) -> SamplingOptions:
+        """The sampling parameters, which are checked already; `own`: those that this kind of request names itself."""
+        given = {name: getattr(self, name) for name in SamplingFields.model_fields}
+        if self.thinking_budget is None:
+            given["thinking_budget"] = self.thinking_token_budget
+        return SamplingOptions.model_construct(**given | own)
 
     @property
-    def wants_usage(self) -> bool:
-        """True if the stream is to end with a usage chunk."""
+    def _wants_usage(self) -> bool:
         return self.stream_options is not None and bool(self.stream_options.include_usage)
+
+    @property
+    def _wants_continuous_usage(self) -> bool:
+        return (
+            self._wants_usage and self.stream_options is not None and bool(self.stream_options.continuous_usage_stats)
+        )
 
 
 class ChatCompletionRequest(_CompletionRequest):
     """Body of `POST /v1/chat/completions`."""
 
+    known: ClassVar[Mapping[str, Known]] = CHAT
+
     messages: tuple[RequestMessage, ...] = Field(
         min_length=1, max_length=MAX_MESSAGES, fail_fast=True, description="the conversation, oldest message first"
     )
+    max_tokens: int | None = Field(default=None, ge=1, le=1_000_000, description="bound of the answer")
     max_completion_tokens: int | None = Field(default=None, ge=1, le=1_000_000, description="wins over max_tokens")
     chat_template_kwargs: TemplateKwargs | None = Field(
         default=None, description='values for the model\'s chat template, such as {"enable_thinking": false}'
     )
-    logprobs: Literal[False] | None = Field(default=None, description="not served")
-    response_format: ResponseFormat | None = Field(default=None, description="only text")
-    store: bool | None = Field(default=None, description="accepted and not used")
-    metadata: dict[str, str] | None = Field(default=None, description="accepted and not used")
+    reasoning_effort: ReasoningEffort | None = Field(
+        default=None, description="a value for chat templates that read it; others are not changed by it"
+    )
+    logprobs: bool | None = Field(default=None, description="log probabilities of the answer's tokens")
+    top_logprobs: int | None = Field(
+        default=None, ge=0, le=MAX_LOGPROBS, description="those of so many of the likeliest tokens, too"
+    )
+    add_generation_prompt: bool | None = Field(default=None, description="the template opens an answer; null: true")
+    continue_final_message: bool | None = Field(
+        default=None, description="the last message is the beginning of the answer, which goes on from there"
+    )
+    tools: ToolDefinitions | None = Field(default=None, description="tools that the model may call")
+    tool_choice: ToolChoice | None = Field(default=None, description="null: auto where there are tools")
+    parallel_tool_calls: bool | None = Field(default=None, description="false: one call at most")
+    response_format: ResponseFormat | None = Field(default=None, description="text, or what the answer must match")
+
+    @model_validator(mode="after")
+    def _consistent(self) -> "ChatCompletionRequest":
+        if self.top_logprobs is not None and self.logprobs is None:
+            raise invalid("top_logprobs", "only allowed when logprobs is true")
+        if self.continue_final_message and self.add_generation_prompt:
+            raise invalid("continue_final_message", "the answer is either continued or opened by add_generation_prompt")
+        if self.continue_final_message and self.messages[-1].role != "assistant":
+            raise invalid("continue_final_message", "the last message must be of the assistant")
+        self._check_tool_choice()
+        if self.constraint(self.response_format) is not None and self.tool_choice not in (None, "none", "auto"):
+            raise invalid("tool_choice", "an answer that must be a call has no other constraint")
+        return self
+
+    def _check_tool_choice(self) -> None:
+        names = [tool.function.name for tool in self.tools or ()]
+        if not names and self.tool_choice not in (None, "none", "auto"):
+            raise invalid("tool_choice", "there are no tools to choose from")
+        if isinstance(self.tool_choice, NamedToolChoice) and self.tool_choice.function.name not in names:
+            raise invalid("tool_choice", "names a function that is not among the tools")
 
     def sampling(self) -> SamplingOptions:
-        """As in the base; max_completion_tokens replaces its deprecated name max_tokens."""
+        """The sampling parameters; max_completion_tokens replaces its deprecated name max_tokens."""
         limit = self.max_completion_tokens if self.max_completion_tokens is not None else self.max_tokens
-        return super().sampling().model_copy(update={"max_tokens": limit})
+        return self._sampling(
+            max_tokens=limit,
+            logprobs=(self.top_logprobs or 0) if self.logprobs else None,
+            constraint=self.constraint(self.response_format),
+        )
+
+    @property
+    def shape(self) -> AnswerShape:
+        """The form of the answer."""
+        return AnswerShape(
+            kind="chat",
+            n=self.n or 1,
+            logprobs=bool(self.logprobs),
+            ids_as_tokens=bool(self.return_tokens_as_token_ids),
+            token_ids=bool(self.return_token_ids),
+            usage=self._wants_usage,
+            continuous_usage=self._wants_continuous_usage,
+        )
 
     def generate_request(self, request_id: str) -> GenerateRequest:
         """The request as a worker gets it."""
+        effort = {"reasoning_effort": self.reasoning_effort} if self.reasoning_effort is not None else {}
         return GenerateRequest(
             request_id=request_id,
             messages=self.chat_messages(),
-            chat_template_kwargs=self.chat_template_kwargs or {},
+            chat_template_kwargs=effort | (self.chat_template_kwargs or {}),
+            tools=self.tools or (),
+            tool_choice=self.tool_choice,
+            parallel_tool_calls=self.parallel_tool_calls is not False,
+            add_generation_prompt=self.add_generation_prompt is not False and not self.continue_final_message,
+            continue_final_message=bool(self.continue_final_message),
             sampling=self.sampling(),
+            add_special_tokens=self.add_special_tokens,
+            truncate_prompt_tokens=self.truncate_prompt_tokens,
+            return_prompt=bool(self.return_token_ids) or self._wants_continuous_usage,
+            cache_salt=self.cache_salt or "",
         )
 
     def chat_messages(self) -> tuple[ChatMessage, ...]:
@@ -96,19 +178,63 @@ class ChatCompletionRequest(_CompletionRequest):
 
 
 class CompletionRequest(_CompletionRequest):
-    """Body of `POST /v1/completions`: one text prompt."""
+    """Body of `POST /v1/completions`."""
 
-    prompt: str = Field(min_length=1, description="the text to continue; a list with one string is taken, too")
-    echo: Literal[False] | None = Field(default=None, description="not served")
-    logprobs: None = Field(default=None, description="not served")
-    best_of: Literal[1] | None = Field(default=None, description="only one")
-    suffix: None = Field(default=None, description="not served")
+    known: ClassVar[Mapping[str, Known]] = COMPLETIONS
 
-    @field_validator("prompt", mode="before")
-    @classmethod
-    def _single_prompt(cls, value: object) -> object:
-        return value[0] if isinstance(value, list) and len(value) == 1 else value
+    prompt: Prompts
+    echo: bool | None = Field(default=None, description="the text begins with the prompt")
+    response_format: ResponseFormat | None = Field(default=None, description="text, or what the answer must match")
+    logprobs: int | None = Field(
+        default=None, ge=0, le=MAX_LOGPROBS, description="log probabilities of so many of the likeliest tokens, too"
+    )
 
-    def generate_request(self, request_id: str) -> GenerateRequest:
-        """The request as a worker gets it."""
-        return GenerateRequest(request_id=request_id, prompt=self.prompt, sampling=self.sampling())
+    @model_validator(mode="after")
+    def _consistent(self) -> "CompletionRequest":
+        if self.max_tokens == 0 and not self.echo:
+            raise invalid("max_tokens", "0 is only allowed with echo")
+        if len(self.prompt) * (self.n or 1) > MAX_CHOICES:
+            raise invalid("n", f"prompts times n may be at most {MAX_CHOICES}")
+        self.constraint(self.response_format)
+        return self
+
+    def sampling(self) -> SamplingOptions:
+        """The sampling parameters."""
+        return self._sampling(
+            logprobs=self.logprobs,
+            prompt_logprobs=self.logprobs if self.echo else None,
+            constraint=self.constraint(self.response_format),
+        )
+
+    @property
+    def shape(self) -> AnswerShape:
+        """The form of the answer."""
+        return AnswerShape(
+            kind="text",
+            num_prompts=len(self.prompt),
+            n=self.n or 1,
+            logprobs=self.logprobs is not None,
+            ids_as_tokens=bool(self.return_tokens_as_token_ids),
+            token_ids=bool(self.return_token_ids),
+            echo=bool(self.echo),
+            usage=self._wants_usage,
+            continuous_usage=self._wants_continuous_usage,
+        )
+
+    def generate_requests(self, request_id: str) -> tuple[GenerateRequest, ...]:
+        """The request as workers get it: one for each prompt."""
+        sampling = self.sampling()
+        return_prompt = bool(self.echo or self.return_token_ids) or self._wants_continuous_usage
+        return tuple(
+            GenerateRequest(
+                request_id=request_id if index == 0 else f"{request_id}.{index}",
+                prompt=prompt if isinstance(prompt, str) else None,
+                prompt_token_ids=None if isinstance(prompt, str) else prompt,
+                sampling=sampling,
+                add_special_tokens=self.add_special_tokens,
+                truncate_prompt_tokens=self.truncate_prompt_tokens,
+                return_prompt=return_prompt,
+                cache_salt=self.cache_salt or "",
+            )
+            for index, prompt in enumerate(self.prompt)
+        )

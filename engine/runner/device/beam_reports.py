@@ -45,7 +45,7 @@ class BeamReports:
         stop_ids = np.array(stop_ids_of(stops, changed_logits.vocab_size), np.int64)
         changed = None
         if any(draw.changes_logits for draw in of_beams):
-            changed = changed_logits.prepare(upload, of_beams, range(len(beams)))
+            changed = changed_logits.prepare(upload, of_beams, range(len(beams)), range(len(beams)))
         return cls(
             rows=upload.put(np.array([places[index] for index in beams], np.int64)),
             draws=beams,

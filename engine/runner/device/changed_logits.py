@@ -1,6 +1,6 @@
-"""Post-sampling of draws whose requests change logits: penalties, biases, forbidden tokens, and filters that the
-sampling kernel does not have (row_filters.py). Their rows are copied, changed and sampled again after the step's own
-sampling; the host does not wait.
+"""Post-sampling of draws whose requests change logits: masks, penalties, biases, forbidden tokens, and filters that
+the sampling kernel does not have (row_filters.py). Their rows are copied, changed and sampled again after the step's
+own sampling; the host does not wait.
 
 The device counts how often every slot has seen every token, since it has the newest tokens. The host sends all tokens
 of a sequence once, when it first samples in its slot. So sequences with penalties can continue from pending tokens too,
@@ -17,6 +17,7 @@ import torch
 
 from engine.kernels.step_kernels import SamplingWorkspace, StepKernels
 from engine.runner.device.draws import Draw, sampling_columns
+from engine.runner.device.mask_upload import SentMasks
 from engine.runner.device.row_filters import RowFilters
 from engine.runner.device.step_inputs import DrawInputs
 from engine.runner.device.transfer import Upload
@@ -40,6 +41,7 @@ class ChangedDraws:
     """The inputs of a step for its draws with changed logits, in the step's upload."""
 
     inputs: DrawInputs  #: rows of the step's logits and tokens, and slots
+    draws: np.ndarray  #: [R], on the host: index of each among all draws of the step
     new_slots: _NewSlots
     counted_slots: torch.Tensor  #: [R] int64: row of counts, -1: no penalties
     penalties: tuple[torch.Tensor, ...]  #: repetition, presence, frequency, each [R] float32
@@ -75,11 +77,14 @@ class ChangedLogits:
     def send(self, upload: Upload, draws: Sequence[Draw], places: Sequence[int]) -> ChangedDraws | None:
         """Put the inputs into the upload. draws: all of a step; places: the row of logits and tokens of each. None: no
         draw changes logits."""
-        pairs = [pair for pair in zip(draws, places, strict=True) if pair[0].is_drawn_again]
-        return self.prepare(upload, *zip(*pairs, strict=True)) if pairs else None
+        indices = [index for index, draw in enumerate(draws) if draw.is_drawn_again]
+        return self.prepare(upload, draws, places, indices) if indices else None
 
-    def prepare(self, upload: Upload, changing: Sequence[Draw], places: Sequence[int]) -> ChangedDraws:
-        """As `send`, for draws of which all are to be changed, beams or not."""
+    def prepare(
+        self, upload: Upload, draws: Sequence[Draw], places: Sequence[int], indices: Sequence[int]
+    ) -> ChangedDraws:
+        """As `send`, for the draws of these indices, beams or not."""
+        changing = [draws[index] for index in indices]
         params = [draw.sequence.params for draw in changing]
         penalties = np.array([(p.repetition_penalty, p.presence_penalty, p.frequency_penalty) for p in params])
         needs = np.array([p.needs_history for p in params])
@@ -87,7 +92,8 @@ class ChangedLogits:
         drawing = np.flatnonzero(needs & [draw.is_newest_token for draw in changing])
         bias_tokens, biases = self._biases(changing)
         return ChangedDraws(
-            inputs=DrawInputs.send(upload, places, changing, self._num_slots),
+            inputs=DrawInputs.send(upload, [places[index] for index in indices], changing, self._num_slots),
+            draws=np.array(indices, np.int64),
             new_slots=self._new_slots(upload, changing),
             counted_slots=upload.put(np.where(needs, slots, -1)),
             penalties=tuple(upload.put(column) for column in penalties.T.astype(np.float32)),
@@ -119,16 +125,26 @@ class ChangedLogits:
         changed.filters[part.start // ROWS_AT_ONCE].apply(scores)
 
     def draw(
-        self, changed: ChangedDraws, logits: torch.Tensor, tokens: torch.Tensor, last_tokens: torch.Tensor
+        self,
+        changed: ChangedDraws,
+        masks: SentMasks | None,
+        logits: torch.Tensor,
+        tokens: torch.Tensor,
+        last_tokens: torch.Tensor,
     ) -> None:
-        """Sample these draws again. logits [rows, V] are those of the model and are not changed; the new tokens are
-        written to tokens [rows] int64 and last_tokens [S + 1] int64, and counted."""
+        """Sample these draws again, and count their tokens. masks: what some of them may sample; None: all are free.
+
+        logits [rows, V] are those of the model and are not changed; the new tokens are written to tokens [rows] int64
+        and last_tokens [S + 1] int64.
+        """
         self.note_histories(changed)
         rows = changed.inputs.rows
         drawn = torch.empty_like(rows)
         for first in range(0, len(rows), ROWS_AT_ONCE):
             part = slice(first, first + ROWS_AT_ONCE)
             scores = logits.index_select(0, rows[part]).float()
+            if masks is not None:
+                self._kernels.mask_tokens(scores, masks.rows[part], masks.words)
             self.change(changed, scores, part)
             temperatures, top_k, top_p, min_p, seeds, counters = (column[part] for column in changed.sampling)
             self._kernels.sample(

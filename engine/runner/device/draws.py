@@ -29,8 +29,9 @@ class Draw(NamedTuple):
 
     @property
     def changes_logits(self) -> bool:
-        """Whether penalties, biases, filters or min_tokens change the logits before sampling."""
-        return self.sequence.params.changes_logits_at(self.sequence.output_index)
+        """Whether masks, penalties, biases, filters or min_tokens change the logits before sampling."""
+        params = self.sequence.params
+        return params.needs_masks or params.changes_logits_at(self.sequence.output_index)
 
     @property
     def is_drawn_again(self) -> bool:

@@ -10,7 +10,7 @@ import torch
 
 from engine.config import SamplingParams
 from engine.runner.device.transfer import Upload
-from engine.sampling.masks import allowed_tokens, forbid_others
+from engine.sampling.allowed_tokens import allowed_tokens, forbid_others
 from engine.sampling.typical import is_typical, truncate_typical, typical_columns
 
 

@@ -80,7 +80,7 @@ class SlotSampling:
 
 
 def _takes_part(params: SamplingParams) -> bool:
-    return params.changes_logits_at(0) or params.num_top_logprobs is not None
+    return params.needs_masks or params.changes_logits_at(0) or params.num_top_logprobs is not None
 
 
 def _words(sequence: ScheduledSequence) -> tuple[float, int, float, float, int, int, int]:

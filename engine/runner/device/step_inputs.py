@@ -107,7 +107,6 @@ class MixedInputs:
     query_starts: torch.Tensor  #: [B + 1] int32
     #: [B - decodes + 1] int32: query_starts of the sequences after the decodes, relative to the first of their tokens.
     prompt_starts: torch.Tensor
-    last_tokens_of: torch.Tensor  #: [B] int64: row of each sequence's last token
     pending_places: torch.Tensor  #: [n] int64: rows of pending tokens
     pending_slots: torch.Tensor  #: [n] int64
     max_queries: int
@@ -129,7 +128,6 @@ class MixedInputs:
             context_lengths=upload.put((shares.starts + shares.lengths).astype(np.int32)),
             query_starts=upload.put(query_starts),
             prompt_starts=upload.put(query_starts[shares.num_decodes :] - shares.num_decodes),
-            last_tokens_of=upload.put(ends - 1),
             pending_places=upload.put((ends - 1)[is_pending]),
             pending_slots=upload.put(shares.slots[is_pending]),
             max_queries=int(shares.lengths.max()),

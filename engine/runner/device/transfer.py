@@ -5,7 +5,7 @@ the device has read it. On CPU the same code copies from memory to memory. Knows
 """
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import torch
@@ -146,6 +146,11 @@ class Download:
         self._memory = host_memory(num_bytes, torch.uint8, device)
         self._arrays: list[Array] = []
         self._fence = Fence(device)
+
+    @classmethod
+    def for_tensors(cls, tensors: Sequence[torch.Tensor], device: torch.device) -> "Download":
+        """One that is large enough for these tensors."""
+        return cls(sum(_aligned(tensor.nbytes) for tensor in tensors), device)
 
     def start(self, *tensors: torch.Tensor) -> None:
         """Queue one copy for each tensor, all contiguous; together they must fit into num_bytes."""

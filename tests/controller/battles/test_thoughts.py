@@ -56,6 +56,35 @@ async def test_the_next_prompt_has_thoughts_apart_where_only_a_template_that_rea
     assert [messages[1].reasoning_content for messages in asked] == [thoughts(3), None]
 
 
+@pytest.mark.parametrize("mode", ["anonymous", "named"])
+async def test_both_sides_get_the_same_budget_of_thoughts(open_arena: OpenArena, mode: str) -> None:
+    async with open_arena(thinking_budget=64) as arena:
+        workers = await add_thinker(arena)
+        battle = await (arena.create("alpha", "beta") if mode == "named" else arena.create())
+        for question in ("hello", "and?"):
+            await arena.turn(battle["id"], question)
+        budgets = [[request.sampling.thinking_budget for request in worker.requests] for worker in workers]
+    assert budgets == [[64, 64], [64, 64]]
+
+
+async def test_a_model_of_another_service_gets_no_budget_that_it_would_refuse(open_arena: OpenArena) -> None:
+    async with open_arena(thinking_budget=64) as arena:
+        alpha, beta = FakeWorker("alpha"), FakeWorker("beta")
+        beta.runs_on = "remote"
+        for worker in (alpha, beta):
+            await arena.add_worker(worker)
+        battle = await arena.create("alpha", "beta")
+        await arena.turn(battle["id"])
+    assert [worker.requests[0].sampling.thinking_budget for worker in (alpha, beta)] == [64, None]
+
+
+async def test_without_a_setting_thoughts_have_no_limit_of_their_own(arena: Arena) -> None:
+    workers = await add_thinker(arena)
+    battle = await arena.create()
+    await arena.turn(battle["id"])
+    assert [worker.requests[0].sampling.thinking_budget for worker in workers] == [None, None]
+
+
 @pytest.mark.parametrize("paced", [0.0, 400.0])
 async def test_nobody_learns_which_hidden_model_thinks_before_the_vote(open_arena: OpenArena, paced: float) -> None:
     async with open_arena(paced=paced) as arena:

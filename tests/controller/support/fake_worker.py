@@ -27,6 +27,7 @@ from wire.workers import (
     ModelCard,
     PoolPicture,
     PoolView,
+    Processor,
     RegisterRequest,
 )
 
@@ -57,6 +58,7 @@ class FakeWorker:
         self.kv_bytes = kv_bytes
         self.context_length = 4096
         self.can_resume = True
+        self.runs_on: Processor | None = None
         self.refusal: ApiError | None = None  #: answered instead of a stream
         self.break_at: int | None = None  #: token number before which the stream breaks off
         self.fail_at: int | None = None  #: token number before which it sends `failed`
@@ -182,6 +184,7 @@ class FakeWorker:
             dtype="float32",
             context_length=self.context_length,
             can_resume=self.can_resume,
+            runs_on=self.runs_on,
         )
 
     def registration(self) -> RegisterRequest:

@@ -29,6 +29,7 @@ PARAMS: dict[str, st.SearchStrategy[object]] = {
     "ignore_eos": st.booleans(),
     "min_tokens": st.integers(0, 100),
     "logprobs": st.none() | st.integers(0, 20),
+    "prompt_logprobs": st.none() | st.integers(0, 20),
     "skip_special_tokens": st.booleans(),
     "thoughts": st.none() | st.builds(ThoughtTags),
 }

@@ -154,7 +154,7 @@ def device_runner(
 
 
 def llm_on(loaded: LoadedModel, config: EngineConfig) -> LLM:
-    def no_text(skip_special_tokens: bool, prompt: tuple[int, ...]) -> "NoText":
+    def no_text(skip_special_tokens: bool, shown: tuple[str, ...], prompt: tuple[int, ...]) -> "NoText":
         return NoText()
 
     core = EngineCore(loaded.runner, config, no_text, has_queue_bound=False)

@@ -1,0 +1,96 @@
+"""The values that a chat template gets: messages, tools and variables, checked, and with their texts changed."""
+
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from engine.errors import InvalidRequest
+
+_ROLE = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_Change = Callable[[str], str]
+
+
+class Values(NamedTuple):
+    """What one rendering is made from."""
+
+    messages: list[dict[str, Any]]
+    kwargs: dict[str, Any]
+    tools: list[Mapping[str, Any]]
+
+
+def checked_messages(
+    messages: Sequence[Mapping[str, Any]], call_style: Callable[[], tuple[bool, bool]]
+) -> list[dict[str, Any]]:
+    """The messages, their tool calls as the template wants them. call_style: whether arguments are texts, and whether
+    content beside calls is an empty text, not None (ChatTemplate.call_style). Raises InvalidRequest."""
+    if not messages:
+        raise InvalidRequest("messages must not be empty", param="messages")
+    checked = []
+    for place, message in enumerate(messages):
+        if not _ROLE.fullmatch(message.get("role", "")):
+            raise InvalidRequest(f"not a role: {message.get('role')!r}", param="messages")
+        kept = {key: value for key, value in message.items() if value is not None or key == "content"}
+        if calls := kept.pop("tool_calls", None):
+            as_text, without_none = call_style()
+            kept["tool_calls"] = [_call(call, as_text, f"messages.{place}.tool_calls") for call in calls]
+            if not kept.get("content"):
+                kept["content"] = "" if without_none else None
+        elif kept.get("content") is None:
+            kept["content"] = ""
+        checked.append(kept)
+    return checked
+
+
+def _call(call: Mapping[str, Any], as_text: bool, param: str) -> dict[str, Any]:
+    function = call["function"]
+    arguments = function["arguments"]
+    if isinstance(arguments, str):
+        try:
+            arguments = json.loads(arguments or "{}")
+        except (ValueError, RecursionError):
+            raise InvalidRequest("the arguments of a tool call must be a JSON object", param=param) from None
+    if not isinstance(arguments, dict):
+        raise InvalidRequest("the arguments of a tool call must be a JSON object", param=param)
+    if as_text:
+        arguments = json.dumps(arguments, ensure_ascii=False)
+    return {**call, "function": {**function, "arguments": arguments}}
+
+
+def changed(values: Values, change: _Change, change_key: _Change) -> Values:
+    """The values with all texts changed, those in lists and objects included. A role is one of few words and stays."""
+
+    def walk(value: Any) -> Any:
+        if isinstance(value, str):
+            return change(valid(value))
+        if isinstance(value, Mapping):
+            return {change_key(valid(key)): walk(part) for key, part in value.items()}
+        return [walk(part) for part in value] if isinstance(value, list | tuple) else value
+
+    return Values(
+        [
+            {key: value if key == "role" else walk(value) for key, value in message.items()}
+            for message in values.messages
+        ],
+        {key: walk(value) for key, value in values.kwargs.items()},
+        [walk(tool) for tool in values.tools],
+    )
+
+
+def texts_of(values: Values) -> Iterator[str]:
+    """All texts that `changed` may change."""
+    pending: list[Any] = [value for message in values.messages for key, value in message.items() if key != "role"]
+    pending += [*values.kwargs.values(), *values.tools]
+    while pending:
+        value = pending.pop()
+        if isinstance(value, str):
+            yield value
+        elif isinstance(value, Mapping):
+            pending += [*value.keys(), *value.values()]
+        elif isinstance(value, list | tuple):
+            pending += value
+
+
+def valid(text: str) -> str:
+    """The text without lone surrogates, which JSON can carry and on which the tokenizer fails."""
+    return text if text.isascii() else text.encode("utf-8", "replace").decode("utf-8")

@@ -1,0 +1,43 @@
+"""`POST /v1/messages`: Anthropic's shape of a chat."""
+
+import secrets
+
+from fastapi import APIRouter, Request
+from fastapi.responses import Response
+
+from service_kit.bodies import Bodies
+from service_kit.openai.backend import Backend
+from service_kit.openai.block_answers import respond
+from service_kit.openai.translated import translated
+from service_kit.route_docs import Answer, documented
+from wire.anthropic.answer import MessageAnswer
+from wire.anthropic.chat_request import NAMES, chat_fields
+from wire.anthropic.replies import EVENTS, MessageObject
+from wire.anthropic.requests import MessagesRequest
+
+_EXAMPLE = {"model": "raven", "max_tokens": 64, "messages": [{"role": "user", "content": "What is 17 + 25?"}]}
+
+
+def add_messages_routes(router: APIRouter, bodies: Bodies, backend: Backend) -> None:
+    """Add the routes to `router`."""
+
+    @router.post("/v1/messages")
+    @documented(
+        "Completions",
+        "Answer a conversation of blocks",
+        request=MessagesRequest,
+        example=_EXAMPLE,
+        answer=Answer(json=MessageObject, events=EVENTS),
+        errors=backend.errors,
+        error_shape="anthropic",
+    )
+    async def messages(request: Request) -> Response:
+        """Anthropic's messages: text, tools, thinking. The key may come as `x-api-key`. A stream ends with
+        `message_stop` or, if the answer breaks off, with `error`. A last message of the assistant is the beginning of
+        the answer."""
+        body = await bodies.parse(request, MessagesRequest)
+        answer_id = secrets.token_hex(12)
+        generate = translated(chat_fields(body), NAMES, answer_id)
+        answer = MessageAnswer(answer_id=answer_id, model=body.model, stop_sequences=body.stop_sequences)
+        events = backend.answer(request, body.model, generate)
+        return await respond(request, events, answer, stream=bool(body.stream), stall_s=backend.stall_s)

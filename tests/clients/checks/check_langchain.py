@@ -1,0 +1,81 @@
+"""langchain-openai: chat, completions, tools, structured output, logprobs."""
+
+from importlib.metadata import version
+
+from harness import KEY, MODEL, V1, check, run
+from langchain_core.messages import HumanMessage, ToolMessage
+from langchain_core.tools import tool
+from langchain_openai import ChatOpenAI, OpenAI, OpenAIEmbeddings
+from pydantic import BaseModel
+
+SENT = {"model": MODEL, "base_url": V1, "api_key": KEY, "max_retries": 0, "temperature": 0}
+
+
+class Reply(BaseModel):
+    """The answer."""
+
+    yes: bool
+
+
+@tool
+def add(a: bool) -> int:
+    """Adds."""
+    return 1 + a
+
+
+def chat(**fields):
+    return ChatOpenAI(**{**SENT, "max_tokens": 200, **fields})
+
+
+@check("chat: invoke, stream, batch of conversations")
+def chats():
+    whole = chat(max_tokens=12).invoke("Hello!")
+    assert "".join(chunk.content for chunk in chat(max_tokens=12).stream("Hello!")) == whole.content
+    chat(max_tokens=12).invoke([HumanMessage("Hello!"), whole, HumanMessage("What is 2 + 3?")])
+
+
+@check("tools: bind_tools, result, answer")
+def tools():
+    asked = HumanMessage("Add.")
+    reply = chat().bind_tools([add], tool_choice="required").invoke([asked])
+    assert reply.tool_calls[0]["name"] == "add"
+    result = ToolMessage("2", tool_call_id=reply.tool_calls[0]["id"])
+    chat().bind_tools([add]).invoke([asked, reply, result])
+
+
+@check("structured output: json_schema, function_calling, json_mode")
+def structured():
+    for method in ("json_schema", "function_calling"):
+        assert isinstance(chat().with_structured_output(Reply, method=method).invoke("Hello!"), Reply)
+    chat(temperature=1, seed=1).bind(response_format={"type": "json_object"}).invoke("Answer in JSON.")
+
+
+@check("logprobs")
+def logprobs():
+    reply = chat(max_tokens=3, logprobs=True, top_logprobs=2).invoke("Hello!")
+    assert len(reply.response_metadata["logprobs"]["content"][0]["top_logprobs"]) == 2
+
+
+@check("completions: two prompts at once")
+def completions():
+    found = OpenAI(**SENT, max_tokens=3).generate(["Once upon", "Once upon"]).generations
+    assert len(found) == 2
+
+
+@check("chat over responses, with a tool")
+def responses():
+    reply = chat(use_responses_api=True).bind_tools([add], tool_choice="required").invoke("Add.")
+    assert reply.tool_calls[0]["name"] == "add"
+    assert chat(use_responses_api=True, max_tokens=12).invoke("Hello!").text
+
+
+@check("embeddings, of texts and of token ids")
+def embeddings():
+    for of_ids in (False, True):
+        found = OpenAIEmbeddings(
+            model=MODEL, base_url=V1, api_key=KEY, max_retries=0, check_embedding_ctx_length=of_ids
+        )
+        assert len(found.embed_documents(["one", "two"])) == 2
+
+
+run(f"langchain-openai {version('langchain-openai')}")

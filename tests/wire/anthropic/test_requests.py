@@ -1,0 +1,138 @@
+"""Requests to /v1/messages: what is accepted and refused, and the chat request that they become."""
+
+import json
+from typing import Any
+
+import pytest
+
+from wire.anthropic.chat_request import chat_fields, prompt_fields
+from wire.anthropic.requests import CountTokensRequest, MessagesRequest
+from wire.errors import ApiError, ErrorCode
+from wire.strict_json import parse_model
+
+HELLO = {"role": "user", "content": "Hello"}
+ADD = {"name": "add", "description": "Adds.", "input_schema": {"type": "object", "properties": {}}}
+
+
+def translated(**fields: Any) -> dict[str, Any]:
+    body = {"model": "finch", "max_tokens": 9, "messages": [HELLO], **fields}
+    return chat_fields(parse_model(MessagesRequest, json.dumps(body).encode()))
+
+
+def refusal(**fields: Any) -> ApiError:
+    with pytest.raises(ApiError) as caught:
+        translated(**fields)
+    return caught.value
+
+
+def text(said: str) -> dict[str, Any]:
+    return {"type": "text", "text": said, "cache_control": {"type": "ephemeral"}}
+
+
+def test_system_and_sampling_become_those_of_a_chat_request() -> None:
+    assert translated(
+        system=[text("Be brief."), text("Be kind.")], temperature=0, top_p=0.5, top_k=3, stop_sequences=["END"]
+    ) == {
+        "model": "finch",
+        "messages": [{"role": "system", "content": "Be brief.\n\nBe kind."}, HELLO],
+        "max_completion_tokens": 9,
+        "temperature": 0,
+        "top_p": 0.5,
+        "top_k": 3,
+        "stop": ["END"],
+        "include_stop_str_in_output": True,
+    }
+
+
+def test_blocks_become_messages_with_thoughts_calls_and_results() -> None:
+    messages = [
+        {"role": "user", "content": [text("1+1"), text("?")]},
+        {
+            "role": "assistant",
+            "content": [
+                {"type": "thinking", "thinking": "hm", "signature": ""},
+                {"type": "redacted_thinking", "data": "x"},
+                text("Let me see."),
+                {"type": "tool_use", "id": "t1", "name": "add", "input": {"a": "é"}},
+            ],
+        },
+        {
+            "role": "user",
+            "content": [
+                {"type": "tool_result", "tool_use_id": "t1", "content": [text("2")], "is_error": False},
+                text("So?"),
+            ],
+        },
+    ]
+    assert translated(messages=messages)["messages"] == [
+        {"role": "user", "content": "1+1\n\n?"},
+        {
+            "role": "assistant",
+            "content": "Let me see.",
+            "reasoning_content": "hm",
+            "tool_calls": [
+                {"id": "t1", "type": "function", "function": {"name": "add", "arguments": '{"a": "é"}'}},
+            ],
+        },
+        {"role": "tool", "tool_call_id": "t1", "content": "2"},
+        {"role": "user", "content": "So?"},
+    ]
+
+
+def test_tools_are_functions_and_any_means_required() -> None:
+    fields = translated(tools=[ADD], tool_choice={"type": "any", "disable_parallel_tool_use": True})
+    function = {"name": "add", "parameters": ADD["input_schema"], "description": "Adds."}
+    assert fields["tools"] == [{"type": "function", "function": function}]
+    assert (fields["tool_choice"], fields["parallel_tool_calls"]) == ("required", False)
+    named = translated(tools=[ADD], tool_choice={"type": "tool", "name": "add"})
+    assert named["tool_choice"] == {"type": "function", "function": {"name": "add"}}
+
+
+def test_thinking_sets_the_template_and_the_budget() -> None:
+    on = {"enable_thinking": True, "thinking": True}
+    budgeted = translated(thinking={"type": "enabled", "budget_tokens": 50})
+    assert (budgeted["chat_template_kwargs"], budgeted["thinking_budget"]) == (on, 50)
+    assert translated(thinking={"type": "adaptive"})["chat_template_kwargs"] == on
+    off = translated(thinking={"type": "disabled"})["chat_template_kwargs"]
+    assert off == dict.fromkeys(on, False)
+    assert "chat_template_kwargs" not in translated()
+
+
+def test_a_last_message_of_the_assistant_is_continued() -> None:
+    fields = translated(messages=[HELLO, {"role": "assistant", "content": "The answer is"}])
+    assert (fields["continue_final_message"], fields["add_generation_prompt"]) == (True, False)
+    assert "continue_final_message" not in translated()
+
+
+def test_a_schema_of_the_output_is_a_response_format() -> None:
+    schema = {"type": "object"}
+    config = {"format": {"type": "json_schema", "schema": schema}, "effort": "max"}
+    fields = translated(output_config=config)
+    assert fields["response_format"]["json_schema"] == {"name": "output", "schema": schema, "strict": True}
+    assert fields["reasoning_effort"] == "xhigh"
+
+
+def test_counting_needs_no_limit_and_makes_the_same_prompt() -> None:
+    body = {"model": "finch", "messages": [HELLO], "system": "Be brief.", "tools": [ADD]}
+    counted = prompt_fields(parse_model(CountTokensRequest, json.dumps(body).encode()))
+    asked = translated(system="Be brief.", tools=[ADD])
+    assert counted.items() <= asked.items()
+
+
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({"max_tokens": None}, "max_tokens"),
+        ({"messages": [{"role": "user", "content": [{"type": "image", "source": {}}]}]}, "messages.0.content.0"),
+        ({"messages": [{"role": "system", "content": "x"}]}, "messages.0.role"),
+        ({"messages": [{"role": "assistant", "content": [{"type": "tool_result", "tool_use_id": "x"}]}]}, "messages.0"),
+        ({"tools": [{"type": "bash_20250124", "name": "bash"}]}, "tools.0.type"),
+        ({"tool_choice": {"type": "tool"}}, "tool_choice"),
+        ({"container": "x"}, "container"),
+        ({"thinking": {"type": "enabled"}}, "thinking.budget_tokens"),
+    ],
+)
+def test_what_cannot_be_served_is_refused_by_name(fields: dict[str, Any], param: str) -> None:
+    error = refusal(**fields)
+    assert error.code in (ErrorCode.INVALID_REQUEST, ErrorCode.UNSUPPORTED_PARAMETER)
+    assert error.param == param, error.message
