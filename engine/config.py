@@ -258,6 +258,7 @@ class SamplingParams:
     logit_bias: Mapping[int, float] = field(default_factory=dict, hash=False)
     allowed_token_ids: tuple[int, ...] | None = None  #: all other tokens are forbidden; None: all are allowed
     bad_words_ids: tuple[tuple[int, ...], ...] = ()  #: token sequences that the output must not contain
+    bad_words: tuple[str, ...] = ()  #: likewise, as words: LLM and the worker encode them (engine/text/bad_words.py)
     seed: int | None = None
     stop: tuple[str, ...] = ()  #: generation ends before the first of these in the text, which does not contain it
     include_stop_str_in_output: bool = False  #: the text ends with the stop string instead

@@ -26,6 +26,7 @@ from engine.memory.ledger import PoolCell as EnginePoolCell
 from engine.request import RequestDelta
 from engine.runner import follow_if_told_to
 from engine.stats import EngineStats
+from engine.text.bad_words import with_bad_words
 from model_worker.answer_end import SampleUsage
 from model_worker.config import WorkerSettings
 from model_worker.engine_protocol import Accepted, Conversation, Piece, Prompt, PromptSource
@@ -185,6 +186,7 @@ class PagedEngine:
             default_max_tokens=self._default_max_tokens,
             thoughts=prompt.thoughts,
         )
+        params = with_bad_words(params, self._tokenizer.encode)
         if prompt.tool_calls is not None:
             params = replace(params, tool_calls=replace(prompt.tool_calls, id_seed=request_id))
         if prompt.constraint is not None:

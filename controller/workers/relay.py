@@ -147,7 +147,7 @@ class Relay:
             attempts.tried.add((worker.worker_id, worker.epoch))
             attempts.count += 1
         is_last = max(attempts.count, attempts.num_stale) > self._max_attempts
-        can_resume = worker.card.can_resume and request.num_samples == 1
+        can_resume = worker.card.can_resume and request.num_samples == 1 and not request.sampling.is_ranked
         if is_last or (attempts.has_begun and not can_resume):
             raise self._final(trouble)
         await self._move(lane, attempts, trouble)

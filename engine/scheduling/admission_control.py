@@ -86,6 +86,8 @@ class AdmissionControl:
 
     def _check_tokens(self, params: SamplingParams) -> None:
         """Token ids of parameters lie in the vocabulary, and some tokens can always follow."""
+        if params.bad_words:
+            raise InvalidRequest("bad_words must be encoded before: use bad_words_ids", param="bad_words")
         vocab_size = self._limits.vocab_size
         named = {
             "logit_bias": params.logit_bias,
