@@ -72,8 +72,9 @@ class ScheduledSequence:
     """One sequence's share of a step: compute tokens [start, start + len(token_ids)) and maybe sample after the last.
 
     Whether this is prefill or decode is only a matter of length. `num_samples` is 0 while a prompt is not yet complete,
-    1 normally, and n when a prompt with n parallel samples completes (all sampled from the same last row). Only the
-    last of token_ids can be PENDING_TOKEN; then the slot was in the step before and sampled one token there.
+    1 normally, for beams too, and n when a prompt with n parallel samples completes (all sampled from the same last
+    row). Only the last of token_ids can be PENDING_TOKEN; then the slot was in the step before and sampled one token
+    there.
     """
 
     sequence_id: SequenceId
@@ -91,6 +92,7 @@ class ScheduledSequence:
     num_prompt_tokens: int = 0  #: how many of the sequence's tokens are its prompt; only layers with a budget need it
     scored: ScoredRows | None = None  #: rows that give log probabilities of prompt tokens
     pooled: PooledRows | None = None  #: rows whose hidden states are summed
+    banned_token_ids: tuple[int, ...] = ()  #: each would complete one of params.bad_words_ids that the output begins
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +134,11 @@ class TokenMasks:
 
 @dataclass(slots=True)
 class SampledToken:
-    """One sampled token. logprob fields are filled only where the request asked for them."""
+    """One sampled token. logprob fields are filled only where the request asked for them.
+
+    In a beam search nothing is sampled: top_logprobs has the tokens with which the beam may go on, with their log
+    probabilities after biases and penalties (engine/sampling/beam_candidates.py), and token_id is the first of them.
+    """
 
     token_id: int
     logprob: float | None = None

@@ -22,6 +22,7 @@ from engine.memory.ledger import Ledger, PoolCell, picture, take_ledger
 from engine.memory.spec import PoolPlan
 from engine.memory.swap import MirrorPool
 from engine.prompt_reading import PromptPooling, PromptScores, reading_of
+from engine.ranked_samples import Rankings
 from engine.request import (
     FinishReason,
     Request,
@@ -33,6 +34,7 @@ from engine.request import (
     sample_seed,
 )
 from engine.scheduling.admission_control import AdmissionControl
+from engine.scheduling.beam_search import Hypothesis
 from engine.scheduling.budgeted_chunks import longest_prompt
 from engine.scheduling.in_flight import InFlight
 from engine.scheduling.scheduler import Scheduler
@@ -100,6 +102,7 @@ class EngineCore:
         self._texts: dict[int, SequenceText] = {}  # by sequence id
         self._steering = Steering(compiler or GrammarCompiler(None))
         self._unmasked: StepPlan | None = None  # launched, and waits for its masks
+        self._rankings = Rankings()
         self._ready: list[RequestDelta] = []  # made between steps: aborts, and resumed requests that are complete
         self._arrivals = itertools.count()
         self._sequence_ids = itertools.count()
@@ -156,16 +159,17 @@ class EngineCore:
                     token_ids=[*prompt, *resume_token_ids],
                     num_prompt_tokens=len(prompt),
                 )
-                for index in range(params.n)
+                for index in range(params.num_sequences)
             ],
             cache_salt=cache_salt,
             reading=reading_of(prompt, params, pooling, is_resumed=bool(resume_token_ids)),
-            stop_ids=frozenset(params.stop_token_ids)
-            | (frozenset() if params.ignore_eos else self.limits.eos_token_ids),
+            stop_ids=params.stop_ids(self.limits.eos_token_ids),
             max_length=self.limits.max_model_len,
             submitted_s=self._clock(),
         )
         self._requests[request_id] = request
+        if params.is_ranked and params.beam is None:
+            self._rankings.begin(request_id, params)
         for sequence in request.sequences:
             self._texts[sequence.sequence_id] = SequenceText(
                 self._make_detokenizer(
@@ -201,7 +205,8 @@ class EngineCore:
             output = self._texts[sequence.sequence_id]
             said = output.flush()
             self._finish(request, sequence, "abort")
-            self._ready.append(_delta(request, sequence, output, said))
+            if sequence.index < request.params.n or request.params.beam is None:  # other beams have no answer
+                self._ready.append(_delta(request, sequence, output, said))
 
     def abort_all(self) -> None:
         """End every open request, as `abort` does."""
@@ -232,7 +237,7 @@ class EngineCore:
             self._launch(plan)
         if self._in_flight.is_full or (plan is None and self._in_flight):
             deltas += self._collect()
-        return deltas
+        return self._rankings.rank(deltas) if self._rankings else deltas
 
     def _launch(self, plan: StepPlan) -> None:
         """Launch a step. If it needs masks they follow: now, computed while the step computes; or once the tokens of
@@ -250,8 +255,12 @@ class EngineCore:
         """Wait for the oldest step in flight and return its deltas."""
         output = self._runner.collect()
         new_tokens = self._scheduler.commit(self._in_flight.take_oldest(), output)
-        self._tally.note_step(len(new_tokens))
+        advanced = self._scheduler.advanced
+        self._tally.note_step(len(new_tokens) + sum([len(request.sequences) for request, _ in advanced]))
         deltas = [self._emit(new.request, new.sequence, new.sampled) for new in new_tokens]
+        for request, search in advanced:
+            if search.is_over:
+                deltas += self._end_search(request, search.best)
         if self._unmasked is not None:
             self._runner.supply_masks(self._steering.masks(self._unmasked))
             self._unmasked = None
@@ -259,11 +268,30 @@ class EngineCore:
             deltas += self._end_prompt(request)
         return deltas
 
+    def _end_search(self, request: Request, best: ReadOnly[Hypothesis]) -> list[RequestDelta]:
+        """The deltas of a search that is over: one for each answer, likeliest first."""
+        deltas: list[RequestDelta] = []
+        for index, (sequence, hypothesis) in enumerate(zip(list(request.sequences), best, strict=True)):
+            sequence.index, sequence.cumulative_logprob = index, hypothesis.cumulative_logprob
+            sequence.token_ids = [*request.prompt_token_ids, *hypothesis.token_ids]
+            output = self._texts[sequence.sequence_id]
+            is_stopped = hypothesis.finish_reason == "stop"
+            said = output.say_all(hypothesis.token_ids[:-1] if is_stopped else hypothesis.token_ids)
+            self._finish(request, sequence, _stopped(output) if is_stopped else "length")
+            if index < request.params.n:
+                logprobs = hypothesis.logprobs if request.params.logprobs is not None else None
+                deltas.append(_delta(request, sequence, output, said, hypothesis.token_ids, logprobs))
+        if isinstance(request.reading, PromptScores):
+            deltas[0].prompt_logprobs = _prompt_logprobs(request, request.reading)
+        return deltas
+
     def _emit(self, request: Request, sequence: Sequence, sampled: SampledToken) -> RequestDelta:
         """Turn a sequence's newest token into a delta; end the sequence if the token does."""
         output = self._texts[sequence.sequence_id]
         said, reason = self._read_newest(request, sequence, output)
         logprobs = None
+        if sampled.logprob is not None:
+            sequence.cumulative_logprob += sampled.logprob
         if request.params.logprobs is not None:
             assert sampled.logprob is not None
             logprobs = (TokenLogprob(sampled.token_id, sampled.logprob, sampled.top_logprobs),)
@@ -466,4 +494,5 @@ def _delta(
         thoughts,
         output.num_thought_tokens,
         tool_calls,
+        cumulative_logprob=None if request.params.num_top_logprobs is None else sequence.cumulative_logprob,
     )

@@ -93,7 +93,7 @@ def completion(whole: RequestDelta, tokenizer_of: TokenizerOf) -> CompletionOutp
         index=whole.index,
         text=whole.text,
         token_ids=list(whole.token_ids),
-        cumulative_logprob=None if logprobs is None else sum(entry.logprob for entry in logprobs),
+        cumulative_logprob=whole.cumulative_logprob,
         logprobs=None if logprobs is None else [_at_position(entry, tokenizer_of()) for entry in logprobs],
         finish_reason=whole.finish_reason,
         thoughts=whole.thoughts,

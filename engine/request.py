@@ -69,6 +69,8 @@ class RequestDelta:
     #: One for each token of the prompt, None for the first; in the first delta of sample 0, where the request asked.
     prompt_logprobs: tuple[TokenLogprob | None, ...] | None = None
     embedding: tuple[float, ...] | None = None  #: the result of a request for a vector, in its only delta
+    #: Sum of the log probabilities of all output tokens so far; None where the request asks for none.
+    cumulative_logprob: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +153,7 @@ class RequestState(Enum):
 
 @dataclass(slots=True, eq=False)
 class Sequence:
-    """One sample: prompt and output tokens, and how many of them have their keys and values in pages.
+    """One sample or beam: prompt and output tokens, and how many of them have their keys and values in pages.
 
     num_computed lags one behind all tokens while decoding, the pending ones included: the newest token is the next
     step's input. Both counts run ahead of token_ids while a step is in flight.
@@ -168,6 +170,7 @@ class Sequence:
     is_table_sent: bool = False  #: the runner has this slot's page table
     is_history_sent: bool = False  #: the runner knows all tokens of this slot, or samples them
     finish_reason: FinishReason | None = None
+    cumulative_logprob: float = 0.0  #: of the output, where the runner reports log probabilities
 
     @property
     def num_output_tokens(self) -> int:
@@ -182,14 +185,14 @@ class Sequence:
 
 @dataclass(slots=True, eq=False)
 class Request:
-    """One prompt with its n samples.
+    """One prompt with its samples, or with the beams of its search.
 
     While `is_forked` is false only the first unfinished sequence (the leader) holds pages and computes the prompt; the
     others join by a fork when the prompt is complete. A request with one sequence needs no fork.
     """
 
     request_id: str
-    arrival: int  #: ordinal; the order of FCFS and, reversed, of preemption
+    arrival: int  #: ordinal; the order among requests of equal priority
     prompt_token_ids: tuple[int, ...]
     params: SamplingParams
     sequences: list[Sequence]
@@ -198,12 +201,13 @@ class Request:
     state: RequestState = RequestState.WAITING
     is_forked: bool = False
     num_cached_tokens: int = 0
-    num_overtaken: int = 0  #: younger requests admitted before this one since it last waited
+    num_overtaken: int = 0  #: later requests admitted before this one since it last waited
     num_preemptions: int = 0
     stop_ids: frozenset[int] = field(default_factory=frozenset)
     max_length: int = 0  #: most tokens of a sequence, prompt included; 0: what max_tokens allows
     step_params: SamplingParams = field(init=False)  #: `params` without the text of a constraint, for plans
     needs_history: bool = field(init=False)  #: SamplingParams.needs_history, kept because every step reads it
+    must_wait: bool = field(init=False)  #: its steps are planned when those before have been collected
     submitted_s: float = 0.0  #: by the core's clock
     queue_s: float | None = None  #: how long it waited for its first step
 
@@ -211,6 +215,7 @@ class Request:
         longest = self.num_prompt_tokens + self.params.max_tokens
         self.max_length = min(longest, self.max_length or longest)
         self.needs_history = self.params.needs_history
+        self.must_wait = self.params.beam is not None or self.params.has_bad_sequences
         self.step_params = self.params
         if self.params.constraint is not None:
             self.step_params = replace(self.params, constraint=Constraint(self.params.constraint.kind))
@@ -228,9 +233,20 @@ class Request:
     def can_continue_pending(self, sequence: Sequence) -> bool:
         """Whether the sequence may take its next step before the host knows its pending tokens.
 
-        If these turn out to end the sequence, the output of that step is dropped.
+        If these turn out to end the sequence, the output of that step is dropped. Beams and requests with bad words of
+        several tokens wait: which tokens go on, or are forbidden next, depends on the pending ones.
         """
-        return len(sequence.token_ids) + sequence.num_pending < self.max_length
+        return not self.must_wait and len(sequence.token_ids) + sequence.num_pending < self.max_length
+
+    def banned_next(self, sequence: Sequence) -> tuple[int, ...]:
+        """Tokens that would complete a bad word of which the output ends with all others. Bad words of one token are
+        forbidden by the parameters alone."""
+        output = sequence.token_ids[sequence.num_prompt_tokens :]
+        return tuple(
+            word[-1]
+            for word in self.params.bad_words_ids
+            if 1 < len(word) <= len(output) + 1 and tuple(output[len(output) - len(word) + 1 :]) == word[:-1]
+        )
 
     def finish_reason_after(self, sequence: Sequence) -> FinishReason | None:
         """Whether the newest output token ends the sequence, by every rule that needs no text.

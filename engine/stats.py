@@ -34,6 +34,7 @@ class EngineStats:
     pages_empty: int = 0
     pages_total: int = 0  #: without the null page
     kv_bytes_used: int = 0
+    kv_bytes_saved: int = 0  #: more bytes that would be used if no two sequences shared a page
     kv_bytes_evictable: int = 0
     kv_bytes_total: int = 0  #: the whole pool
     types: tuple[PagesByState, ...] = ()
@@ -95,6 +96,7 @@ class Tally:
             pages_empty=num_empty,
             pages_total=num_used + num_evictable + num_empty,
             kv_bytes_used=sum(entry.num_used * entry.small_page_bytes for entry in types),
+            kv_bytes_saved=sum(entry.num_saved * entry.small_page_bytes for entry in types),
             kv_bytes_evictable=sum(entry.num_evictable * entry.small_page_bytes for entry in types),
             kv_bytes_total=cache.plan.pool_bytes,
             types=types,

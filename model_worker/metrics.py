@@ -143,6 +143,10 @@ class _LoadCollector(Collector):
             "agon_kv_usage_ratio", "Used share of the page pool", load.kv_bytes_used / total if total else 0
         )
         yield self._gauge("agon_kv_tokens", "Tokens that the page pool holds", capacity.kv_tokens)
+        yield self._gauge(
+            "agon_kv_saved_bytes", "Bytes that pages shared by several sequences save now", load.kv_bytes_saved
+        )
+        yield self._counter("agon_page_copies", "Shared pages copied on write", load.page_copies_total)
         yield from self._pages(load)
         yield self._counter("agon_prefix_cache_queries", "Prompt tokens looked up", load.prefix_query_tokens_total)
         yield self._counter("agon_prefix_cache_hits", "Prompt tokens found", load.prefix_hit_tokens_total)

@@ -26,6 +26,7 @@ from engine.memory.ledger import PoolCell as EnginePoolCell
 from engine.request import RequestDelta
 from engine.runner import follow_if_told_to
 from engine.stats import EngineStats
+from engine.text.bad_words import with_bad_words
 from model_worker.answer_end import SampleUsage
 from model_worker.config import WorkerSettings
 from model_worker.engine_protocol import Accepted, Conversation, Piece, Prompt, PromptSource
@@ -189,6 +190,7 @@ class PagedEngine:
             default_max_tokens=self._default_max_tokens,
             thoughts=prompt.thoughts,
         )
+        params = with_bad_words(params, self._tokenizer.encode)
         if prompt.tool_calls is not None:
             params = replace(params, tool_calls=replace(prompt.tool_calls, id_seed=request_id))
         if prompt.constraint is not None:
@@ -280,6 +282,8 @@ class PagedEngine:
             queued_tokens=stats.queued_tokens,
             tokens_per_s=stats.tokens_per_s,
             kv_bytes_used=stats.kv_bytes_used,
+            kv_bytes_saved=stats.kv_bytes_saved,
+            page_copies_total=stats.page_copies_total,
             kv_bytes_evictable=stats.kv_bytes_evictable,
             kv_bytes_total=stats.kv_bytes_total,
             mirror_bytes_used=stats.mirror_bytes_used,

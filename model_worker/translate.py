@@ -2,10 +2,10 @@
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any, TypeVar
 
-from engine.config import Constraint, SamplingParams, ThoughtTags
+from engine.config import BeamSearch, Constraint, SamplingParams, ThoughtTags
 from engine.errors import ContextTooLong, EngineDead, EngineError, InvalidRequest, QueueFull
 from engine.json_files import quoted
 from model_worker.errors import BadCheckpoint
@@ -60,11 +60,19 @@ def sampling_params(
     draws the same numbers.
     """
     max_tokens = options.max_tokens if options.max_tokens is not None else max(1, min(room, default_max_tokens))
+    if options.is_beam_search:  # nothing is drawn: only what the request says itself would be refused
+        defaults = replace(defaults, temperature=0.0, top_k=0, top_p=1.0, min_p=0.0)
     try:
         return SamplingParams(
             max_tokens=max_tokens,
             temperature=_given(options.temperature, defaults.temperature),
             n=options.n or 1,
+            best_of=options.best_of,
+            beam=_beam(options),
+            priority=options.priority or 0,
+            typical_p=_given(options.typical_p, 1.0),
+            allowed_token_ids=options.allowed_token_ids,
+            bad_words=options.bad_words or (),
             top_k=max(0, _given(options.top_k, defaults.top_k)),
             top_p=_given(options.top_p, defaults.top_p),
             min_p=_given(options.min_p, defaults.min_p),
@@ -103,6 +111,13 @@ def as_api_error(error: EngineError) -> ApiError:
             return ApiError(ErrorCode.WORKER_FAILED, "The engine of this worker has stopped.")
         case _:
             return ApiError(ErrorCode.INTERNAL_ERROR, "The engine failed.")
+
+
+def _beam(options: SamplingOptions) -> BeamSearch | None:
+    if not options.is_beam_search:
+        return None
+    width = options.beam_width or options.n or 1
+    return BeamSearch(width, _given(options.length_penalty, 1.0), options.early_stopping or False)
 
 
 def _given(value: Number | None, default: Number) -> Number:

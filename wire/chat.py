@@ -26,6 +26,7 @@ StopStrings = Annotated[
     tuple[StopString, ...], Field(max_length=MAX_STOP_STRINGS, fail_fast=True), BeforeValidator(_as_tuple)
 ]
 TokenId = Annotated[int, Field(ge=0, lt=2**31)]
+BadWord = Annotated[str, StringConstraints(min_length=1, max_length=64)]
 
 
 #: Values for the variables of a chat template, such as {"enable_thinking": false}.
@@ -95,6 +96,41 @@ class SamplingFields(BaseModel):
     stop_token_ids: tuple[TokenId, ...] | None = Field(
         default=None, max_length=64, fail_fast=True, description="tokens at which the answer ends"
     )
+    allowed_token_ids: tuple[TokenId, ...] | None = Field(
+        default=None, min_length=1, max_length=1024, fail_fast=True, description="all other tokens are forbidden"
+    )
+    bad_words: tuple[BadWord, ...] | None = Field(
+        default=None, max_length=64, fail_fast=True, description="words that the answer must not contain"
+    )
+    typical_p: float | None = Field(default=None, gt=0, le=1, description="locally typical sampling; 1: off")
+    best_of: int | None = Field(
+        default=None, ge=1, le=MAX_SAMPLES, description="answer with the n likeliest of so many samples, at their end"
+    )
+    use_beam_search: bool | None = Field(
+        default=None, description="search for the n likeliest answers, which come when the search ends"
+    )
+    beam_width: int | None = Field(
+        default=None, ge=1, le=MAX_SAMPLES, description="the same with so many beams; null: n of them"
+    )
+    length_penalty: float | None = Field(
+        default=None, ge=-10, le=10, description="of a beam search: above 0 favours long answers; null: 1"
+    )
+    early_stopping: bool | Literal["never"] | None = Field(
+        default=None, description="of a beam search: end with the last of as many answers as beams; null: false"
+    )
+    priority: int | None = Field(
+        default=None, ge=0, lt=2**31, description="requests of higher values wait for those of lower ones; null: 0"
+    )
+
+    @property
+    def is_beam_search(self) -> bool:
+        """Whether the answers are searched for and not sampled."""
+        return bool(self.use_beam_search) or self.beam_width is not None
+
+    @property
+    def is_ranked(self) -> bool:
+        """Whether the answers are the likeliest of several: they come when all have ended, and cannot be resumed."""
+        return self.is_beam_search or (self.best_of or 1) > (self.n or 1)
 
 
 class SamplingOptions(SamplingFields):

@@ -66,6 +66,8 @@ class Load(_Frozen):
     queued_tokens: int = Field(default=0, description="prompt tokens in the queue")
     tokens_per_s: float = Field(default=0.0, description="recent generation speed")
     kv_bytes_used: int = Field(default=0, description="bytes of the page pool that sequences hold")
+    kv_bytes_saved: int = Field(default=0, description="more bytes that it would take if no two sequences shared pages")
+    page_copies_total: int = Field(default=0, description="shared pages that were copied when a sequence wrote to them")
     kv_bytes_evictable: int = Field(default=0, description="bytes kept for reuse, free when needed")
     kv_bytes_total: int = Field(default=0, description="bytes of the page pool")
     mirror_bytes_used: int = Field(default=0, description="main memory that holds pages of swapped requests")

@@ -105,9 +105,10 @@ class Relay:
         which the client has already; the events are those after them.
         """
         attempts = _Attempts(self._metrics.first_token, emitted=list(emitted), has_begun=bool(emitted))
+        has_one_sample = request.num_samples == 1 and not request.sampling.is_ranked
         while not attempts.is_finished:
             events = self._upstream.attempt(lane.worker, attempts.rest_of(request, lane.worker))
-            async with self._attempt(lane, request.num_samples, attempts), contextlib.aclosing(events):
+            async with self._attempt(lane, has_one_sample, attempts), contextlib.aclosing(events):
                 async for event in events:
                     attempts.record(event)
                     yield event
@@ -117,17 +118,17 @@ class Relay:
         attempts = _Attempts(self._metrics.first_token)
         while True:
             worker = lane.worker
-            async with self._attempt(lane, 1, attempts):
+            async with self._attempt(lane, True, attempts):
                 return await self._upstream.embed(worker, request.model_copy(update={"epoch": worker.epoch}))
 
     @contextlib.asynccontextmanager
-    async def _attempt(self, lane: Lane, num_samples: int, attempts: _Attempts) -> AsyncGenerator[None, None]:
+    async def _attempt(self, lane: Lane, has_one_sample: bool, attempts: _Attempts) -> AsyncGenerator[None, None]:
         """Records how one attempt ended. Trouble is suppressed if another replica takes over."""
         worker = lane.worker
         try:
             yield
         except Trouble as trouble:
-            await self._move_on(lane, num_samples, attempts, trouble)
+            await self._move_on(lane, has_one_sample, attempts, trouble)
         except ApiError:
             self._metrics.streams.labels("refused").inc()
             raise
@@ -139,7 +140,7 @@ class Relay:
             self._metrics.streams.labels("finished").inc()
             attempts.is_finished = True
 
-    async def _move_on(self, lane: Lane, num_samples: int, attempts: _Attempts, trouble: Trouble) -> None:
+    async def _move_on(self, lane: Lane, has_one_sample: bool, attempts: _Attempts, trouble: Trouble) -> None:
         """Move the lane to another replica, or raise the error that ends the answer."""
         worker = lane.worker
         self._report(worker, attempts, trouble)
@@ -156,7 +157,7 @@ class Relay:
             attempts.tried.add((worker.worker_id, worker.epoch))
             attempts.count += 1
         is_last = max(attempts.count, attempts.num_stale) > self._max_attempts
-        can_resume = worker.card.can_resume and num_samples == 1
+        can_resume = worker.card.can_resume and has_one_sample
         if is_last or (attempts.has_begun and not can_resume):
             raise self._final(trouble)
         await self._move(lane, attempts, trouble)

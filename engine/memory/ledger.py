@@ -20,6 +20,7 @@ class PagesByState:
     num_evictable: int
     num_empty: int  #: inside large pages that this type holds
     num_in_empty_large: int  #: could be cut out of the empty large pages
+    num_saved: int = 0  #: more pages that would be used if no two sequences shared one
 
     @property
     def used_bytes(self) -> int:
@@ -56,6 +57,7 @@ def pages_by_state(cache: KVCache) -> tuple[PagesByState, ...]:
                 num_evictable=pool.num_evictable,
                 num_empty=pool.num_empty,
                 num_in_empty_large=cache.large_pool.num_empty * pool.ratio,
+                num_saved=pool.num_references - pool.num_used,
             )
     return tuple(entries[which] for which in range(len(entries)))
 

@@ -34,6 +34,7 @@ class SmallPool:
         self.ratio = ratio
         self.width = width
         self.num_used = 0
+        self.num_references = 0  #: to used pages; a page that k sequences read has k
         self.num_evictable = 0
         self.num_empty = 0  #: empty pages inside large pages that this pool holds
         #: Evictable and empty pages in large pages with a used small page: no other pool could take them.
@@ -85,6 +86,7 @@ class SmallPool:
         else:
             return None
         self.ref_counts[page] = 1
+        self.num_references += 1
         return page
 
     @property
@@ -135,10 +137,12 @@ class SmallPool:
         if count == 0:
             self._revive(page)
         self.ref_counts[page] = count + 1
+        self.num_references += 1
 
     def release(self, page: int, last_access: int) -> None:
         """Remove a reference. Without any left, a published page becomes evictable, another page empty."""
         count = self.ref_counts[page] - 1
+        self.num_references -= 1
         key = self._eviction_keys.get(page)
         if key is not None and last_access > key[0]:
             self._eviction_keys[page] = last_access, key[1]
@@ -411,6 +415,7 @@ class SmallPool:
         _check(all(self._roomy.values()) and all(self._held_by.values()), "empty entries in an index")
         _check(sum(map(len, self._roomy.values())) == len(roomy_rows), "a row has room that is not its own")
         _check(len(self.ref_counts) == used and all(self.ref_counts.values()), "a page outside the pool is used")
+        _check(sum(self.ref_counts.values()) == self.num_references, "references")
         _check(len(self._names) == len(by_name), "a page outside the pool has a name")
         _check(self._eviction_keys.keys() == self._names.keys(), "eviction keys of other pages")
         _check(self._is_kept <= self._names.keys(), "a page without content is kept")

@@ -212,7 +212,7 @@ class EagerRunner:
         logits = self._model.logits(hidden)
         histories = [self._history(sequence) for sequence in drawing]
         rows = [
-            SamplingRow(s.params, seed, s.output_index, history)
+            SamplingRow(s.params, seed, s.output_index, history, s.banned_token_ids)
             for s, history in zip(drawing, histories, strict=True)
             for seed in s.seeds
         ]

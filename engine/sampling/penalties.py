@@ -1,5 +1,5 @@
-"""Penalties, biases and min_tokens on logits before sampling, for EagerRunner: the host lists the tokens that rows have
-seen. In DeviceRunner the device counts them (engine/runner/device/changed_logits.py).
+"""Penalties, biases, bad words and min_tokens on logits before sampling, for EagerRunner: the host lists the tokens
+that rows have seen. In DeviceRunner the device counts them (engine/runner/device/changed_logits.py).
 
 The repetition penalty counts prompt and output, presence and frequency penalties count the output (as OpenAI and vLLM
 define them). End of sequence and stop tokens are forbidden before min_tokens. Rows without any of this cost nothing.
@@ -36,7 +36,7 @@ def penalties_of(
     indices: list[int] = []
     entries: list[_Entries] = []
     for index, row in enumerate(rows):
-        biases = biases_of(row.params, row.output_index, eos_token_ids, vocab_size)
+        biases = biases_of(row.params, row.output_index, eos_token_ids, vocab_size, row.banned_token_ids)
         if biases or row.params.needs_history:
             indices.append(index)
             entries.append(_entries(row, biases))
@@ -86,16 +86,20 @@ _Entries = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
 
 
 def biases_of(
-    params: SamplingParams, output_index: int, eos_token_ids: frozenset[int], vocab_size: int
+    params: SamplingParams,
+    output_index: int,
+    eos_token_ids: frozenset[int],
+    vocab_size: int,
+    banned_token_ids: tuple[int, ...],
 ) -> Mapping[int, float]:
-    """Biases by token id, for the output token of that index; -inf: the token is forbidden before min_tokens."""
-    if output_index >= params.min_tokens:
+    """Biases by token id, for the output token of that index. -inf: the token is forbidden, before min_tokens or since
+    it would complete one of the bad words. banned_token_ids: those that complete one of several tokens."""
+    forbidden = {*banned_token_ids, *(word[0] for word in params.bad_words_ids if len(word) == 1)}
+    if output_index < params.min_tokens:
+        forbidden |= eos_token_ids.union(params.stop_token_ids)
+    if not forbidden:
         return params.logit_bias
-    too_early = eos_token_ids.union(params.stop_token_ids)
-    return {
-        **params.logit_bias,
-        **{token_id: float("-inf") for token_id in too_early if token_id < vocab_size},
-    }
+    return {**params.logit_bias, **{token_id: float("-inf") for token_id in forbidden if token_id < vocab_size}}
 
 
 def _entries(row: SamplingRow, biases: Mapping[int, float]) -> _Entries:

@@ -14,3 +14,4 @@ class SamplingRow:
     seed: int  #: 64-bit unsigned
     output_index: int  #: number of output tokens before this one
     history: Sequence[int] | None = None  #: prompt and output so far, if params.needs_history
+    banned_token_ids: tuple[int, ...] = ()  #: as in ScheduledSequence

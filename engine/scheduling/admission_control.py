@@ -52,14 +52,15 @@ class AdmissionControl:
         check_prompt(prompt, self._limits)
         if resume:
             check_prompt(resume, self._limits, param="resume_token_ids")
-            if params.n > 1:
+            if params.num_sequences > 1 or params.beam is not None:
                 raise InvalidRequest("only a request with one sample can be resumed", param="n")
             if len(resume) > params.max_tokens:
                 raise InvalidRequest("more tokens to resume than max_tokens", param="resume_token_ids")
-        if any(token_id >= self._limits.vocab_size for token_id in params.logit_bias):
-            raise InvalidRequest(f"token ids must lie in [0, {self._limits.vocab_size})", param="logit_bias")
-        if params.n > self._max_running:
-            raise InvalidRequest(f"n must not exceed {self._max_running}, the sequences of one step", param="n")
+        self._check_tokens(params)
+        num_sequences = params.num_sequences
+        if num_sequences > self._max_running:
+            name = "beam.width" if params.beam is not None else "n" if params.best_of is None else "best_of"
+            raise InvalidRequest(f"{name} must not exceed {self._max_running}, the sequences of one step", param=name)
         num_output = max(min(1, params.max_tokens), len(resume))
         if len(prompt) + num_output > self._limits.max_model_len:
             raise ContextTooLong(
@@ -76,11 +77,39 @@ class AdmissionControl:
                 max_tokens=params.max_tokens,
             )
         longest = min(len(prompt) + params.max_tokens, self._limits.max_model_len)
-        if not self._rule.fits_ever([longest] * params.n, len(prompt), images):
+        if not self._rule.fits_ever([longest] * num_sequences, len(prompt), images):
             raise ContextTooLong(
-                f"{params.n} samples of up to {longest} tokens do not fit into the page pool",
+                f"{num_sequences} samples of up to {longest} tokens do not fit into the page pool",
                 num_prompt_tokens=len(prompt),
                 max_tokens=params.max_tokens,
+            )
+
+    def _check_tokens(self, params: SamplingParams) -> None:
+        """Token ids of parameters lie in the vocabulary, and some tokens can always follow."""
+        if params.bad_words:
+            raise InvalidRequest("bad_words must be encoded before: use bad_words_ids", param="bad_words")
+        vocab_size = self._limits.vocab_size
+        named = {
+            "logit_bias": params.logit_bias,
+            "allowed_token_ids": params.allowed_token_ids or (),
+            "bad_words_ids": [token_id for word in params.bad_words_ids for token_id in word],
+        }
+        for name, token_ids in named.items():
+            if any(token_id >= vocab_size for token_id in token_ids):
+                raise InvalidRequest(f"token ids must lie in [0, {vocab_size})", param=name)
+        if params.allowed_token_ids is None and not params.bad_words_ids and params.beam is None:
+            return
+        allowed = set(range(vocab_size) if params.allowed_token_ids is None else params.allowed_token_ids)
+        allowed -= {word[-1] for word in params.bad_words_ids}
+        if params.min_tokens or params.beam is not None:
+            allowed -= params.stop_ids(self._limits.eos_token_ids)
+        num_needed = 1 if params.beam is None else params.beam.width
+        if len(allowed) < num_needed:
+            name = "beam.width" if params.allowed_token_ids is None and not params.bad_words_ids else "bad_words_ids"
+            name = "allowed_token_ids" if params.allowed_token_ids is not None else name
+            raise InvalidRequest(
+                f"{name}: {len(allowed)} tokens are neither forbidden nor ends of the output, {num_needed} are needed",
+                param=name,
             )
 
     def reserve_place(self, num_tokens: int) -> None:

@@ -1,8 +1,8 @@
 """Which tokens are computed in the next step, and where their keys and values go.
 
-Continuous batching over num_computed: a step is a token budget handed out to running sequences in order of arrival,
-decodes first, then chunks of prompts, then new requests. Prefill and decode differ in length only. Used by the core,
-from one thread. Knows pages through KVCache and Swapper alone, and no tensors, texts or clocks.
+Continuous batching over num_computed: a step is a token budget handed out to running sequences in the order of priority
+and arrival, decodes first, then chunks of prompts, then new requests. Prefill and decode differ in length only. Used by
+the core, from one thread. Knows pages through KVCache and Swapper alone, and no tensors, texts or clocks.
 
 A step may be planned while another one is in flight. Sequences then continue from pending tokens; the output of a
 sequence that turns out to have ended is dropped. Preemption and failed allocations wait until no step is in flight.
@@ -20,11 +20,13 @@ from engine.memory.images import Images
 from engine.memory.kv_cache import KVCache
 from engine.request import FinishReason, Request, RequestState, Sequence
 from engine.scheduling.admission_control import AdmissionControl
+from engine.scheduling.beam_search import BeamSearchState
+from engine.scheduling.beams import Beams
 from engine.scheduling.budgeted_chunks import budgeted_chunk_end
 from engine.scheduling.in_flight import InFlight
 from engine.scheduling.step_plan_builder import StepPlanBuilder
 from engine.scheduling.swapper import Swapper
-from engine.scheduling.waiting_queue import WaitingQueue, by_arrival
+from engine.scheduling.waiting_queue import WaitingQueue, by_rank
 
 
 @dataclass(slots=True)
@@ -67,7 +69,8 @@ class Scheduler:
         self._type_names = [layer_type.name for layer_type in cache.plan.types]
         self._smallest_budget = cache.plan.smallest_budget
         self._waiting = WaitingQueue(cache)
-        self._running: list[Request] = []  # by arrival
+        self._running: list[Request] = []  # by rank
+        self._beams = Beams(cache)
         self._num_slots = config.step_limits.max_running
         self._free_slots = list(range(config.step_limits.max_running - 1, -1, -1))
         self._reservations: dict[str, int] = {}  # request id -> tokens reserved at admission, until its first step
@@ -76,6 +79,8 @@ class Scheduler:
         self._is_short = False  # a request found no room in the step planned last, and waits for the steps in flight
         self._sole: Request | None = None  # the request that has the whole pool until it ends
         self.started: list[Request] = []  #: requests whose first step is the one planned last
+        #: Beam searches that the step committed last has advanced.
+        self.advanced: list[tuple[Request, BeamSearchState]] = []
         self.prompts_done: list[Request] = []  #: requests without output whose prompt the last commit has completed
         self.counters = SchedulerCounters()
 
@@ -87,6 +92,8 @@ class Scheduler:
         for sequence in request.sequences:
             self._cache.open(sequence.sequence_id, request.arrival, request.cache_salt, images)
             self._by_id[sequence.sequence_id] = (request, sequence)
+        if request.params.beam is not None:
+            self._beams.begin(request)
         self._waiting.enqueue(request)
 
     def finish_sequence(self, request: Request, sequence: Sequence, reason: FinishReason) -> None:
@@ -136,13 +143,14 @@ class Scheduler:
         if not builder.is_short:  # else new requests would take the pages that it waits for
             self._admit_waiting(builder)
         if not builder.scheduled:
-            assert self._in_flight, "there is work, and the oldest request fits alone"
+            assert self._in_flight, "there is work, and the first request fits alone"
             return None
         self._step += 1
         return builder.build(self._step)
 
     def commit(self, plan: StepPlan, output: StepOutput) -> list[NewToken]:
-        """Take over a step's output: advance, publish full pages, fork completed prompts, append new tokens.
+        """Take over a step's output: advance, publish full pages, fork completed prompts, append new tokens, advance
+        beam searches (`advanced`).
 
         Output of sequences that have ended since the step was planned is dropped. The caller decides whether a token
         ends its sequence, because stop strings need text, and calls `finish_sequence`.
@@ -151,6 +159,7 @@ class Scheduler:
         if self._swapper is not None:
             self._swapper.note_costs(plan, output)
         new_tokens: list[NewToken] = []
+        self.advanced = []
         self.prompts_done = []
         advance = self._cache.advance
         read_of = zip(plan.sequences, output.samples, output.read or repeat(None), strict=bool(output.read))
@@ -162,11 +171,14 @@ class Scheduler:
             request, sequence = known
             num_computed = scheduled.start + len(scheduled.token_ids)
             advance(scheduled.sequence_id, sequence.token_ids, num_computed)
-            if not request.is_forked and num_computed >= request.num_prompt_tokens:
-                self._fork(request, sequence)
             if read is not None:
                 assert request.reading is not None
                 request.reading.take(read)
+            if samples and request.params.beam is not None:
+                self._advance_beam(request, sequence, samples[0])
+                continue
+            if not request.is_forked and num_computed >= request.num_prompt_tokens:
+                self._fork(request, sequence)
             if not request.params.max_tokens and num_computed >= request.num_prompt_tokens:
                 self.prompts_done.append(request)
             if samples:
@@ -177,10 +189,16 @@ class Scheduler:
                     new_tokens.append(NewToken(request, receiver, sampled))
         return new_tokens
 
+    def _advance_beam(self, request: Request, sequence: Sequence, report: SampledToken) -> None:
+        sequence.num_pending -= 1
+        search = self._beams.take(request, sequence, report)
+        if search is not None:
+            self.advanced.append((request, search))
+
     # Planning
 
     def _schedule_running(self, builder: StepPlanBuilder) -> None:
-        """Plan tokens of running sequences, oldest request first: all decodes, then all chunks of prompts."""
+        """Plan tokens of running sequences, first request first: all decodes, then all chunks of prompts."""
         prompts: list[tuple[Request, Sequence, int]] = []
         for request in list(self._running):
             for sequence in _active(request):
@@ -200,7 +218,7 @@ class Scheduler:
     def _plan_with_preemption(
         self, builder: StepPlanBuilder, request: Request, sequence: Sequence, target: int
     ) -> None:
-        """Plan a chunk, preempting younger requests for room. Where none is left to preempt, the sequence stays out of
+        """Plan a chunk, preempting later requests for room. Where none is left to preempt, the sequence stays out of
         this step: it keeps its pages until an older request needs them or a finished request leaves room.
 
         No request is preempted while a step is in flight: that step may end requests, and pages freed since its launch
@@ -212,8 +230,8 @@ class Scheduler:
                 # in flight.
                 builder.is_short |= not self._waiting.is_refused(request)
                 return
-            youngest_first = reversed(self._running)
-            victim = next(other for other in youngest_first if other is request or other not in builder.scheduled)
+            last_first = reversed(self._running)
+            victim = next(other for other in last_first if other is request or other not in builder.scheduled)
             if victim is request:
                 self._waiting.note_refusal(request)
                 return
@@ -259,7 +277,7 @@ class Scheduler:
 
     def _start_running(self, builder: StepPlanBuilder, request: Request) -> None:
         """Plan the first chunk of a request that has its slots and pages."""
-        insort(self._running, request, key=by_arrival)
+        insort(self._running, request, key=by_rank)
         request.state = RequestState.RUNNING
         leader = request.unfinished[0]
         has_pages = self._plan_chunk(builder, request, leader, _target(request, leader))
@@ -349,13 +367,15 @@ class Scheduler:
     def _preempt(self, builder: StepPlanBuilder, request: Request) -> None:
         """Take all pages and slots of a request away and queue it again: its pages are swapped out, or recomputed when
         it resumes. It keeps its tokens."""
-        moves = self._swapper.swap_out(request) if self._swapper is not None else None
+        has_reports = self._beams.has_reports(request)
+        moves = None if self._swapper is None or has_reports else self._swapper.swap_out(request)
         if moves is not None:
             builder.swap_out(moves)
         else:
             for sequence in request.unfinished:
                 self._cache.free(sequence.sequence_id)
                 sequence.num_computed = 0
+            self._beams.forget_reports(request)
             request.is_forked = False
         for sequence in request.unfinished:
             self._free_slot(sequence)
@@ -375,6 +395,7 @@ class Scheduler:
         if request is self._sole:
             self._sole = None
             self._cache.go_on_caching()
+        self._beams.end(request)
         self._cache.end_request(request.arrival)
         self._waiting.forget_refusal(request)
         if self._swapper is not None and self._swapper.has(request):
@@ -411,9 +432,11 @@ def _target(request: Request, sequence: Sequence) -> int:
 def _samplers(request: Request, sequence: Sequence) -> list[Sequence]:
     """The sequences that get a token when this one reaches its target: itself; or all samples, when their prompt is
     complete; or none, when a preempted request recomputes its prompt and every sample has tokens already, or when the
-    request wants no output."""
+    request wants no output. A prompt's beams begin with the same report."""
     if not request.params.max_tokens:
         return []
     if request.is_forked or len(request.sequences) == 1:
         return [sequence]
-    return [] if sequence.num_output_tokens else request.sequences
+    if sequence.num_output_tokens:
+        return []
+    return request.sequences if request.params.beam is None else [sequence]

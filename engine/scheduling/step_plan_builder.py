@@ -71,7 +71,8 @@ class StepPlanBuilder:
             if not sequence.is_history_sent:
                 assert not sequence.num_pending, "a slot's first sample has no pending token"
                 history = tuple(known)
-            sequence.is_history_sent = len(samplers) == 1
+            # The runner does not know which tokens a beam goes on with.
+            sequence.is_history_sent = len(samplers) == 1 and request.params.beam is None
         scored, pooled = (None, None) if request.reading is None else request.reading.plan_rows(start, end)
         scheduled = ScheduledSequence(  # by position, which takes half the time
             sequence.sequence_id,
@@ -86,6 +87,7 @@ class StepPlanBuilder:
             sequence.num_prompt_tokens,
             scored,
             pooled,
+            request.banned_next(sequence) if samplers and request.params.bad_words_ids else (),
         )
         (self._single if end - start == 1 else self._chunks).append(scheduled)
         self.budget = max(0, self.budget - (end - start))

@@ -68,6 +68,12 @@ class SequenceText:
         said = self._split(self.detokenizer.push((token_id,)))
         return self._until_stop(said) if may_stop else _joined(said)
 
+    def say_all(self, token_ids: ReadOnly[int]) -> Said:
+        """Thoughts and text of a whole output, where stop strings do not count."""
+        parts = [self.push(token_id, may_stop=False) for token_id in token_ids]
+        parts.append(self.flush())
+        return Said("".join([said.thoughts for said in parts]), "".join([said.text for said in parts]))
+
     def flush(self) -> Said:
         """What was held back, at the end of the sequence; nothing after a stop string."""
         if self.is_complete:

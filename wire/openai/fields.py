@@ -60,15 +60,8 @@ COMMON: Mapping[str, Known] = {
     "models": Refused(_ROUTING, example=["a"]),
     "provider": Refused(_ROUTING, example={"only": ["a"]}),
     "mirostat": Refused("not served", (0,), 2),
-    "best_of": Refused("ask for n answers", (1,), 2),
-    "use_beam_search": Refused("not served", (False,), True),
-    "length_penalty": Refused("not served", (1.0,), 2.0),
-    "typical_p": Refused("not served", (1.0,), 0.5),
-    "bad_words": Refused("not served", example=["a"]),
-    "allowed_token_ids": Refused("not served", example=[1]),
     "prompt_logprobs": Refused("echo with logprobs gives them", example=1),
     "structural_tag": Refused("use structured_outputs.grammar", example="{}"),
-    "priority": Refused("not served", (0,), 1),
 }
 
 #: Of structured_outputs.

@@ -60,6 +60,14 @@ class _CompletionRequest(Tolerant, ConstraintFields, SamplingFields):
     def _usable(self) -> "_CompletionRequest":
         if self.stream_options is not None and not self.stream:
             raise invalid("stream_options", "only allowed when stream is true")
+        if not self.is_beam_search and self.length_penalty not in (None, 1.0):
+            raise invalid("length_penalty", "only allowed in a beam search")
+        if not self.is_beam_search and self.early_stopping:
+            raise invalid("early_stopping", "only allowed in a beam search")
+        if self.is_beam_search and self.use_beam_search is False:
+            raise invalid("beam_width", "only allowed in a beam search")
+        if self.best_of is not None and self.best_of < (self.n or 1):
+            raise invalid("best_of", "must be at least n")
         if self.truncate_prompt_tokens == 0:
             raise invalid("truncate_prompt_tokens", "a prompt needs at least one token")
         return self

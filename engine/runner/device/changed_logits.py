@@ -1,5 +1,6 @@
-"""Post-sampling of draws whose requests change logits: masks, penalties, biases, tokens forbidden before min_tokens.
-Their rows are copied, changed and sampled again after the step's own sampling; the host does not wait.
+"""Post-sampling of draws whose requests change logits: masks, penalties, biases, forbidden tokens, and filters that
+the sampling kernel does not have (row_filters.py). Their rows are copied, changed and sampled again after the step's
+own sampling; the host does not wait.
 
 The device counts how often every slot has seen every token, since it has the newest tokens. The host sends all tokens
 of a sequence once, when it first samples in its slot. So sequences with penalties can continue from pending tokens too,
@@ -17,6 +18,7 @@ import torch
 from engine.kernels.step_kernels import SamplingWorkspace, StepKernels
 from engine.runner.device.draws import Draw, sampling_columns
 from engine.runner.device.mask_upload import SentMasks
+from engine.runner.device.row_filters import RowFilters
 from engine.runner.device.step_inputs import DrawInputs
 from engine.runner.device.transfer import Upload
 from engine.sampling.penalties import biases_of
@@ -48,6 +50,7 @@ class ChangedDraws:
     sampling: tuple[torch.Tensor, ...]  #: as sampling_columns, each [R]
     drawing: torch.Tensor  #: [n] int64: indices of draws whose token is counted in their slot
     drawing_slots: torch.Tensor  #: [n] int64
+    filters: tuple[RowFilters, ...]  #: one for each ROWS_AT_ONCE rows
 
 
 class ChangedLogits:
@@ -64,8 +67,8 @@ class ChangedLogits:
     ) -> None:
         self._kernels = kernels
         self._num_slots = num_slots
-        self._vocab_size = vocab_size
-        self._eos_token_ids = eos_token_ids
+        self.vocab_size = vocab_size
+        self.eos_token_ids = eos_token_ids
         self._workspace = workspace
         #: [S, V]: twice the occurrences in the output, plus one if the token occurs in the prompt.
         self._counts = torch.zeros((num_slots, vocab_size), dtype=torch.int32, device=device)
@@ -74,9 +77,13 @@ class ChangedLogits:
     def send(self, upload: Upload, draws: Sequence[Draw], places: Sequence[int]) -> ChangedDraws | None:
         """Put the inputs into the upload. draws: all of a step; places: the row of logits and tokens of each. None: no
         draw changes logits."""
-        indices = [index for index, draw in enumerate(draws) if draw.changes_logits]
-        if not indices:
-            return None
+        indices = [index for index, draw in enumerate(draws) if draw.is_drawn_again]
+        return self.prepare(upload, draws, places, indices) if indices else None
+
+    def prepare(
+        self, upload: Upload, draws: Sequence[Draw], places: Sequence[int], indices: Sequence[int]
+    ) -> ChangedDraws:
+        """As `send`, for the draws of these indices, beams or not."""
         changing = [draws[index] for index in indices]
         params = [draw.sequence.params for draw in changing]
         penalties = np.array([(p.repetition_penalty, p.presence_penalty, p.frequency_penalty) for p in params])
@@ -95,7 +102,27 @@ class ChangedLogits:
             sampling=tuple(upload.put(column) for column in sampling_columns(changing)),
             drawing=upload.put(drawing),
             drawing_slots=upload.put(slots[drawing]),
+            filters=tuple(
+                RowFilters.send(upload, params[first : first + ROWS_AT_ONCE], self.vocab_size)
+                for first in range(0, len(params), ROWS_AT_ONCE)
+            ),
         )
+
+    def note_histories(self, changed: ChangedDraws) -> None:
+        """Count the tokens that the host has sent with the step."""
+        counts, news = self._counts.view(-1), changed.new_slots
+        if len(news.slots):
+            self._counts.index_fill_(0, news.slots, 0)
+            counts.index_fill_(0, news.prompt_places, 1)
+            counts.index_add_(0, news.output_places, self._two.expand(len(news.output_places)))
+
+    def change(self, changed: ChangedDraws, scores: torch.Tensor, part: slice) -> None:
+        """Biases, penalties and filters of one part of ROWS_AT_ONCE draws, on their scores [R, V] float32, in place."""
+        if changed.biases.shape[1]:
+            self._kernels.add_biases(scores, changed.bias_tokens[part], changed.biases[part])
+        penalties = (column[part] for column in changed.penalties)
+        self._kernels.penalise(scores, changed.counted_slots[part], self._counts, *penalties)
+        changed.filters[part.start // ROWS_AT_ONCE].apply(scores)
 
     def draw(
         self,
@@ -110,11 +137,7 @@ class ChangedLogits:
         logits [rows, V] are those of the model and are not changed; the new tokens are written to tokens [rows] int64
         and last_tokens [S + 1] int64.
         """
-        counts, news = self._counts.view(-1), changed.new_slots
-        if len(news.slots):
-            self._counts.index_fill_(0, news.slots, 0)
-            counts.index_fill_(0, news.prompt_places, 1)
-            counts.index_add_(0, news.output_places, self._two.expand(len(news.output_places)))
+        self.note_histories(changed)
         rows = changed.inputs.rows
         drawn = torch.empty_like(rows)
         for first in range(0, len(rows), ROWS_AT_ONCE):
@@ -122,10 +145,7 @@ class ChangedLogits:
             scores = logits.index_select(0, rows[part]).float()
             if masks is not None:
                 self._kernels.mask_tokens(scores, masks.rows[part], masks.words)
-            if changed.biases.shape[1]:
-                self._kernels.add_biases(scores, changed.bias_tokens[part], changed.biases[part])
-            penalties = (column[part] for column in changed.penalties)
-            self._kernels.penalise(scores, changed.counted_slots[part], self._counts, *penalties)
+            self.change(changed, scores, part)
             temperatures, top_k, top_p, min_p, seeds, counters = (column[part] for column in changed.sampling)
             self._kernels.sample(
                 scores, temperatures, top_k, top_p, min_p, seeds, counters, drawn[part], self._workspace
@@ -133,15 +153,15 @@ class ChangedLogits:
         tokens.index_copy_(0, rows, drawn)
         last_tokens.index_copy_(0, changed.inputs.slots, drawn)
         if len(changed.drawing):
-            places = changed.drawing_slots * self._vocab_size + drawn.index_select(0, changed.drawing)
-            counts.index_add_(0, places, self._two.expand(len(places)))
+            places = changed.drawing_slots * self.vocab_size + drawn.index_select(0, changed.drawing)
+            self._counts.view(-1).index_add_(0, places, self._two.expand(len(places)))
 
     def _new_slots(self, upload: Upload, draws: Sequence[Draw]) -> _NewSlots:
         told = {draw.sequence.slot: draw.sequence for draw in draws if draw.sequence.history is not None}
         prompts, outputs = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
         for slot, sequence in told.items():
             assert sequence.history is not None
-            places = np.array(sequence.history, np.int64) + slot * self._vocab_size
+            places = np.array(sequence.history, np.int64) + slot * self.vocab_size
             first_output = len(places) - sequence.output_index
             prompts.append(places[:first_output])
             outputs.append(places[first_output:])
@@ -151,7 +171,13 @@ class ChangedLogits:
     def _biases(self, draws: Sequence[Draw]) -> tuple[np.ndarray, np.ndarray]:
         """Token ids and biases, [R, N]."""
         of_each = [
-            biases_of(draw.sequence.params, draw.sequence.output_index, self._eos_token_ids, self._vocab_size)
+            biases_of(
+                draw.sequence.params,
+                draw.sequence.output_index,
+                self.eos_token_ids,
+                self.vocab_size,
+                draw.sequence.banned_token_ids,
+            )
             for draw in draws
         ]
         shape = (len(draws), max(map(len, of_each)))

@@ -264,7 +264,7 @@ class DeviceRunner:
         self._in_flight.append(_InFlight(step.plan, drawn, step.download, step.clock, step.move_s, step.rows))
 
     def _finish_without_tokens(self, masks: TokenMasks | None) -> Drawn:
-        return Drawn((), None, (self._buffers.next_tokens[:0],))
+        return Drawn((), None, None, (self._buffers.next_tokens[:0],))
 
     def _enter_device(self) -> None:
         """Make the device the current one of this thread: events and streams that name no device belong to that one."""

@@ -13,6 +13,7 @@ import numpy as np
 
 from engine.batch import ScheduledSequence
 from engine.runner.device.transfer import Array
+from engine.sampling.typical import draw_settings
 
 #: Larger values of top_k than this keep every token, too.
 MAX_INT32 = 2**31 - 1
@@ -28,10 +29,14 @@ class Draw(NamedTuple):
 
     @property
     def changes_logits(self) -> bool:
-        """Whether masks, penalties, biases or min_tokens change the logits before sampling."""
+        """Whether masks, penalties, biases, filters or min_tokens change the logits before sampling."""
         params = self.sequence.params
-        is_early = self.sequence.output_index < params.min_tokens
-        return bool(params.needs_history or params.needs_masks or params.logit_bias or is_early)
+        return params.needs_masks or params.changes_logits_at(self.sequence.output_index)
+
+    @property
+    def is_drawn_again(self) -> bool:
+        """Whether post-sampling draws the token again, from changed logits. For beams nothing is drawn."""
+        return self.changes_logits and self.sequence.params.beam is None
 
     @property
     def is_newest_token(self) -> bool:
@@ -45,13 +50,14 @@ def draws_of(sequences: Sequence[ScheduledSequence]) -> list[Draw]:
 
 
 def sampling_columns(draws: Sequence[Draw]) -> tuple[Array, ...]:
-    """What the sampling kernel reads beside the logits, one element for each draw, in the order of its arguments."""
-    params = [draw.sequence.params for draw in draws]
+    """What the sampling kernel reads beside changed logits, one element for each draw, in the order of its
+    arguments."""
+    temperatures, top_k, top_p, min_p = zip(*[draw_settings(draw.sequence.params) for draw in draws], strict=True)
     return (
-        np.array([p.temperature for p in params], np.float32),
-        np.array([min(p.top_k, MAX_INT32) for p in params], np.int32),
-        np.array([p.top_p for p in params], np.float32),
-        np.array([p.min_p for p in params], np.float32),
+        np.array(temperatures, np.float32),
+        np.array([min(k, MAX_INT32) for k in top_k], np.int32),
+        np.array(top_p, np.float32),
+        np.array(min_p, np.float32),
         np.array([draw.seed for draw in draws], np.uint64).view(np.int64),
         np.array([draw.sequence.output_index for draw in draws], np.int64),
     )

@@ -9,15 +9,17 @@ import numpy as np
 import torch
 
 from engine.batch import SampledToken
+from engine.config import MAX_LOGPROBS
 from engine.kernels.step_kernels import SamplingWorkspace, StepKernels
 from engine.runner.device.changed_logits import ROWS_AT_ONCE
 from engine.runner.device.draws import Draw
 from engine.runner.device.transfer import Array, Upload
 
-#: Bound on the number of top tokens that a request can ask for (engine/config.py).
-MAX_LIKELIEST = 20
 #: Download of a draw: the log probability of its token, and ids and log probabilities of the top tokens.
-BYTES_PER_DRAW = 4 + MAX_LIKELIEST * (8 + 4)
+BYTES_PER_DRAW = 4 + MAX_LOGPROBS * (8 + 4)
+
+
+NUM_ARRAYS = 3  #: what `AskedLogprobs.take` returns
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,11 +34,13 @@ class AskedLogprobs:
     def send(cls, upload: Upload, draws: Sequence[Draw], places: Sequence[int]) -> "AskedLogprobs | None":
         """Put the rows into the upload. draws: all of a step; places: the row of logits and tokens of each. None: no
         draw asks."""
-        asking = [index for index, draw in enumerate(draws) if draw.sequence.params.logprobs is not None]
+        params = [draw.sequence.params for draw in draws]
+        counts = [each.num_top_logprobs if each.beam is None else None for each in params]
+        asking = [index for index, count in enumerate(counts) if count is not None]
         if not asking:
             return None
         rows = upload.put(np.array([places[index] for index in asking], np.int64))
-        return cls(rows, asking, [draws[index].sequence.params.logprobs or 0 for index in asking])
+        return cls(rows, asking, [counts[index] or 0 for index in asking])
 
     def take(
         self, kernels: StepKernels, logits: torch.Tensor, tokens: torch.Tensor, workspace: SamplingWorkspace

@@ -1,5 +1,5 @@
-"""Post-sampling: rows with penalties, biases or forbidden tokens are sampled again, log probabilities are computed, and
-the results are read on the host. S = slots, V = vocabulary.
+"""Post-sampling: rows with penalties, biases, forbidden tokens or filters are sampled again, log probabilities and
+reports of beams are computed, and the results are read on the host. S = slots, V = vocabulary.
 """
 
 from collections.abc import Callable, Sequence
@@ -10,19 +10,20 @@ import torch
 
 from engine.batch import SampledToken, ScheduledSequence, TokenMasks
 from engine.kernels.step_kernels import SamplingWorkspace, StepKernels
+from engine.runner.device.beam_reports import BYTES_PER_BEAM, BeamReports
 from engine.runner.device.changed_logits import ChangedLogits
 from engine.runner.device.draws import Draw
-from engine.runner.device.logprobs import BYTES_PER_DRAW, AskedLogprobs
+from engine.runner.device.logprobs import BYTES_PER_DRAW, NUM_ARRAYS, AskedLogprobs
 from engine.runner.device.mask_upload import MaskUpload
 from engine.runner.device.transfer import Array, Upload
 
 _TOKEN_BYTES = 8
-_SECTION_BYTES = 64  #: for the alignment of the arrays in a download, 16 bytes each
+_SECTION_BYTES = 96  #: for the alignment of the arrays in a download, 16 bytes each
 
 
 def download_bytes(num_slots: int) -> int:
     """The largest download of a step."""
-    return (_TOKEN_BYTES + BYTES_PER_DRAW) * num_slots + _SECTION_BYTES
+    return (_TOKEN_BYTES + max(BYTES_PER_DRAW, BYTES_PER_BEAM)) * num_slots + _SECTION_BYTES
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,9 +32,11 @@ class Drawn:
 
     places: Sequence[int]  #: index of each draw's token among the step's tokens
     asked: AskedLogprobs | None
-    tensors: tuple[torch.Tensor, ...]  #: on the device: tokens [n] int64, and the requested log probabilities
+    beams: BeamReports | None
+    #: On the device: tokens [n] int64, the requested log probabilities, and the reports of beams.
+    tensors: tuple[torch.Tensor, ...]
 
-    def read(self, token_ids: Array, *logprobs: Array) -> list[SampledToken]:
+    def read(self, token_ids: Array, *others: Array) -> list[SampledToken]:
         """One token for each draw. The arguments are the tensors, after their download."""
         known: list[int] = token_ids.tolist()
         if isinstance(self.places, range):  # in order
@@ -41,7 +44,10 @@ class Drawn:
         else:
             tokens = [SampledToken(known[place]) for place in self.places]
         if self.asked is not None:
-            self.asked.read(tokens, *logprobs)
+            self.asked.read(tokens, *others[:NUM_ARRAYS])
+            others = others[NUM_ARRAYS:]
+        if self.beams is not None:
+            self.beams.read(tokens, *others)
         return tokens
 
     @staticmethod
@@ -85,6 +91,7 @@ class PostSampling:
         sampling kernel; it takes logits [rows, V], tokens [rows] and the masks of the step, if it needs some."""
         changed = self._changed_logits.send(upload, draws, places) if draws else None
         asked = AskedLogprobs.send(upload, draws, places) if draws else None
+        beams = BeamReports.send(upload, draws, places, self._changed_logits) if draws else None
 
         def compute(logits: torch.Tensor, tokens: torch.Tensor, masks: TokenMasks | None) -> Drawn:
             if changed is not None:
@@ -93,7 +100,8 @@ class PostSampling:
                     sent = self._uploader(logits).send(masks, changed.draws)
                 self._changed_logits.draw(changed, sent, logits, tokens, self._last_tokens)
             logprobs = () if asked is None else asked.take(self._kernels, logits, tokens, self._workspace)
-            return Drawn(places, asked, (tokens, *logprobs))
+            reports = () if beams is None else beams.take(logits, self._changed_logits)
+            return Drawn(places, asked, beams, (tokens, *logprobs, *reports))
 
         return compute
 

@@ -80,8 +80,7 @@ class SlotSampling:
 
 
 def _takes_part(params: SamplingParams) -> bool:
-    changes_logits = params.needs_history or params.needs_masks or params.logit_bias or params.min_tokens
-    return bool(changes_logits or params.logprobs is not None)
+    return params.needs_masks or params.changes_logits_at(0) or params.num_top_logprobs is not None
 
 
 def _words(sequence: ScheduledSequence) -> tuple[float, int, float, float, int, int, int]:
