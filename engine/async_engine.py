@@ -208,6 +208,7 @@ class AsyncEngine:
         admission = self._serving.admission
         prompt, resume = tuple(prompt_token_ids), tuple(resume_token_ids)
         admission.check_request(prompt, params, resume)
+        self.check_constraint(params)
         with self._lock:
             if self._refusal is not None:
                 raise self._refusal
@@ -219,6 +220,12 @@ class AsyncEngine:
             # Inside the lock: a backend that dies now has either seen the stream or refused the request.
             self._backend.send(Add(request_id, prompt, params, resume, cache_salt))
         return stream
+
+    def check_constraint(self, params: SamplingParams) -> None:
+        """Raise InvalidRequest for a constraint or a thinking budget that cannot be served. It compiles a new
+        constraint, which may take half a second: call it in a thread before `generate`, which checks
+        again and then finds it compiled."""
+        self._serving.compiler.check(params)
 
     def abort(self, request_id: str) -> None:
         """End a request within one step, waiting or running; its open samples finish with "abort".

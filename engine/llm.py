@@ -162,6 +162,7 @@ class LLM:
         each = _one_per_prompt(params, len(token_ids))
         for prompt, its_params in zip(token_ids, each, strict=True):
             self._core.admission.check_request(tuple(prompt), its_params)
+            self._core.compiler.check(its_params)
         first = self._num_requests
         self._num_requests += len(token_ids)
         request_ids = [str(first + index) for index in range(len(token_ids))]

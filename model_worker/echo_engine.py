@@ -74,6 +74,8 @@ class EchoEngine:
         """One token per word, its id a hash of the word. There are no special tokens."""
         if isinstance(source, tuple):
             return Prompt(source=source, token_ids=source)
+        if not isinstance(source, str) and source.tool_choice not in (None, "auto", "none"):
+            raise ApiError(ErrorCode.UNSUPPORTED_PARAMETER, "The echo engine calls no tools.", param="tool_choice")
         texts = (source,) if isinstance(source, str) else tuple(message.content for message in source.messages)
         token_ids = tuple(_token_id(word) for text in texts for word in _WORD.findall(text))
         tags = None if isinstance(source, str) else DEFAULT_TAGS

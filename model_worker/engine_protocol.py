@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from engine.config import ThoughtTags
+from engine.config import Constraint, ThoughtTags, ToolCallSyntax
 from wire.answers import Delta, Finished, PromptEcho
 from wire.chat import ChatMessage, SamplingOptions, TemplateKwargs
 from wire.tools import ToolChoice, ToolDefinition
@@ -50,11 +50,14 @@ def source_of(asked: GenerateRequest) -> PromptSource:
 @dataclass(frozen=True, slots=True)
 class Prompt:
     """A rendered prompt. `token_ids` is empty where only the other server knows them (RemoteEngine). `thoughts`:
-    between which tags the model thinks; None for plain text, whose continuation is given as it is."""
+    between which tags the model thinks; None for plain text, whose continuation is given as it is. `tool_calls`: how
+    calls are read out of the answer; None: they are text. `constraint`: what the answer must be, to be a call."""
 
     source: PromptSource
     token_ids: tuple[int, ...]
     thoughts: ThoughtTags | None = None
+    tool_calls: ToolCallSyntax | None = None
+    constraint: Constraint | None = None
 
 
 @dataclass(frozen=True, slots=True)
