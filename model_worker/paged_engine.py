@@ -129,8 +129,6 @@ class PagedEngine:
         """Token ids of a text or of a conversation. Raises ApiError for messages that the model's template rejects."""
         if isinstance(source, tuple):
             return Prompt(source=source, token_ids=source)
-        if not isinstance(source, str) and source.tools and source.tool_choice != "none":
-            raise ApiError(ErrorCode.UNSUPPORTED_PARAMETER, "This engine calls no tools.", param="tools")
         try:
             if isinstance(source, str):
                 token_ids = self._tokenizer.encode(source, add_special_tokens=add_special_tokens is not False)
@@ -161,6 +159,13 @@ class PagedEngine:
         if not isinstance(text, str):
             text = self._tokenizer.decode(token_ids, skip_special_tokens=False)
         return PromptEcho(text, token_ids, named_token(token_ids[0], 0.0, self._tokenizer.token_bytes))
+
+    def token_texts(self, token_ids: Sequence[int]) -> tuple[str, ...]:
+        """The text of each token, with U+FFFD for parts of characters."""
+        known = self._tokenizer.vocab_size
+        if any(token_id >= known for token_id in token_ids):
+            raise ApiError(ErrorCode.INVALID_REQUEST, f"tokens: ids must be below {known}", param="tokens")
+        return tuple(self._tokenizer.token_bytes(token_id).decode(errors="replace") for token_id in token_ids)
 
     async def generate(
         self,

@@ -26,7 +26,7 @@ USER = {
     "/v1/messages",
     "/version",
 }
-WORKER = {"/internal/generate", "/internal/pool"}
+WORKER = {"/internal/generate", "/internal/pool", "/internal/tokens"}
 
 CREDENTIALS = {
     "none": None,
