@@ -201,7 +201,8 @@ def _tag_value(rules: _Rules, name: str, function: ToolFunction, schema: Mapping
 
 def _python(rules: _Rules, index: int, function: ToolFunction) -> str:
     """Parameters as keywords: those that are required, then any of the others, in the order of the schema."""
-    required, optional = [], []
+    required: list[str] = []
+    optional: list[str] = []
     for place, (key, schema, is_required) in enumerate(_properties(function)):
         if not re.fullmatch(r"\w+", key):
             raise _refuse(function, f"the parameter {key!r}")
