@@ -252,7 +252,7 @@ NO_CHAT: dict[str, Any] = {
     "stream options as text": chat(stream=True, stream_options="yes"),
     "several answers": chat(n=2),
     "logprobs": chat(logprobs=True),
-    "json mode": chat(response_format={"type": "json_object"}),
+    "format of no kind": chat(response_format={"type": "xml"}),
     "frequency penalty beyond its range": chat(frequency_penalty=2.5),
     "presence penalty as text": chat(presence_penalty="much"),
     "repetition penalty of zero": chat(repetition_penalty=0),
