@@ -237,11 +237,12 @@ class RemoteEngine:
         splitter = ThoughtSplitter(tags) if tags is not None else None
         finish_reason: FinishReason | None = None
         usage: dict[str, Any] | None = None
-        num_deltas = 0
+        num_deltas, has_calls = 0, False
         async for data in self._data(response):
             said, reason, usage = _parse(data, usage)
             if reason is not None:
                 finish_reason = _FINISH.get(reason, "stop")
+            has_calls |= bool(said.tool_calls)
             if said.thoughts:
                 splitter = None
             num_deltas += said != _NOTHING
@@ -253,6 +254,8 @@ class RemoteEngine:
         rest = splitter.flush() if splitter is not None else _NOTHING
         if rest != _NOTHING:
             yield Delta(text=rest.text, token_ids=(), thoughts=rest.thoughts)
+        if has_calls and finish_reason == "stop":  # as some servers say in spite of calls
+            finish_reason = "tool_calls"
         yield self._finished(finish_reason, usage, num_deltas)
 
     async def _data(self, response: httpx.Response) -> AsyncGenerator[str, None]:

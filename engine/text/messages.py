@@ -43,11 +43,13 @@ def checked_messages(
 
 
 def _call(call: Mapping[str, Any], as_text: bool, param: str) -> dict[str, Any]:
-    function = call["function"]
-    arguments = function["arguments"]
+    function = call.get("function")
+    if not isinstance(function, Mapping) or not isinstance(function.get("name"), str):
+        raise InvalidRequest("a tool call needs a function with a name", param=param)
+    arguments = function.get("arguments") or {}
     if isinstance(arguments, str):
         try:
-            arguments = json.loads(arguments or "{}")
+            arguments = json.loads(arguments)
         except (ValueError, RecursionError):
             raise InvalidRequest("the arguments of a tool call must be a JSON object", param=param) from None
     if not isinstance(arguments, dict):

@@ -84,9 +84,8 @@ async def test_thoughts_of_a_hosted_model_are_reasoning_content(in_process: Any,
 async def test_tools_are_passed_on_to_a_hosted_model_and_its_calls_to_the_client(in_process: Any) -> None:
     piece = {"index": 0, "id": "a", "type": "function", "function": {"name": "f", "arguments": '{"x"'}}
     seen: list[Any] = []
-    engine = hosted(
-        {"tool_calls": [piece]}, {"tool_calls": [{"index": 0, "function": {"arguments": ": 1}"}}]}, seen=seen
-    )
+    rest = {"index": 0, "function": {"arguments": ": 1}"}}
+    engine = hosted({"tool_calls": [piece]}, {"tool_calls": [rest]}, seen=seen)
     call = {"id": "a", "type": "function", "function": {"name": "f", "arguments": '{"x": 1}'}}
     tools = [{"type": "function", "function": {"name": "f"}}]
     history = [

@@ -70,7 +70,7 @@ async def served(folder: Path, **given: Any) -> AsyncIterator[httpx.AsyncClient]
         await engine.shutdown()
 
 
-def openai_over(client: httpx.AsyncClient) -> openai.AsyncOpenAI:
+def openai_over(client: Any) -> openai.AsyncOpenAI:
     return openai.AsyncOpenAI(
         base_url="http://127.0.0.1/v1", api_key="worker-token-for-tests", http_client=client, max_retries=0
     )
@@ -113,7 +113,8 @@ async def test_call_result_and_answer_and_forced_calls(tmp_path: Path, tool_form
         called = (await create(messages=QUESTION, **given)).choices[0]
         assert called.finish_reason == "tool_calls"
         assert called.message.content in ((case.text,) if case.text else ("", None))
-        (call,) = called.message.tool_calls or ()
+        assert called.message.tool_calls
+        (call,) = called.message.tool_calls
         assert call.function.name == "get_weather"
         assert json.loads(call.function.arguments) == {"city": "Ulm", "days": 2}
         assert (called.message.model_extra or {}).get("reasoning_content", "") == case.thoughts
@@ -150,7 +151,7 @@ async def test_call_result_and_answer_and_forced_calls(tmp_path: Path, tool_form
         # At this temperature the model's tokens are nearly random.
         wild: Any = {**given, "temperature": 2, "max_tokens": 1500, "messages": QUESTION}
         for choice, seed in (("required", 1), ("required", 2), ("named", 3)):
-            wish = {"type": "function", "function": {"name": "get_weather"}} if choice == "named" else choice
+            wish: Any = {"type": "function", "function": {"name": "get_weather"}} if choice == "named" else choice
             forced = (await create(tool_choice=wish, seed=seed, **wild)).choices[0]
             assert forced.finish_reason == "tool_calls"
             assert not forced.message.content

@@ -50,7 +50,7 @@ def write_sayings(
         num_attention_heads=4,
         max_position_embeddings=context,
         tie_word_embeddings=False,
-        eos_token_id=[backend.token_to_id(end) for end in ends],
+        eos_token_id=[_id_of(backend, end) for end in ends],
     )
     model = transformers.LlamaForCausalLM(config)
     with torch.no_grad():

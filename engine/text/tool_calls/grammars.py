@@ -35,6 +35,8 @@ _JSON_STYLE = {"whitespace_flexible": False, "item_separator": ", ", "key_separa
 #: Text of a parameter between tags: no end tag.
 _ANY_TEXT = r"([^<]|<+[^<\/])*"
 
+_TAG_KEY = re.compile(r"[^<>\n]+")
+
 #: The id of a text that is a special token; None: it is none.
 SpecialId = Callable[[str], int | None]
 
@@ -170,6 +172,8 @@ def _tags(rules: _Rules, index: int, function: ToolFunction) -> str:
     """Parameters between tags, in the order of the schema."""
     parameters = []
     for place, (key, schema, is_required) in enumerate(_properties(function)):
+        if not _TAG_KEY.fullmatch(key):
+            raise _refuse(function, f"the parameter {key!r}")
         before = rules.text(f"<parameter={key}>\n")
         rule = rules.add(
             f"parameter_{index}_{place}", f"{before} {_tag_value(rules, f'value_{index}_{place}', function, schema)}"
@@ -189,6 +193,8 @@ def _tag_value(rules: _Rules, name: str, function: ToolFunction, schema: Mapping
         return f"{rules.json(name, _with_definitions(function, schema))} {end}"
     values = plain["enum"] if "enum" in plain else [plain["const"]] if "const" in plain else None
     if values is not None:
+        if not (isinstance(values, list) and values and all(isinstance(value, str) for value in values)):
+            raise _refuse(function, "an enum of strings that holds others")
         return f"({' | '.join(rules.text(value) for value in values)}) {end}"
     if "pattern" in plain:
         raise _refuse(function, "a pattern of a string")
@@ -201,7 +207,8 @@ def _tag_value(rules: _Rules, name: str, function: ToolFunction, schema: Mapping
 
 def _python(rules: _Rules, index: int, function: ToolFunction) -> str:
     """Parameters as keywords: those that are required, then any of the others, in the order of the schema."""
-    required, optional = [], []
+    required: list[str] = []
+    optional: list[str] = []
     for place, (key, schema, is_required) in enumerate(_properties(function)):
         if not re.fullmatch(r"\w+", key):
             raise _refuse(function, f"the parameter {key!r}")
@@ -227,6 +234,8 @@ def _properties(function: ToolFunction) -> list[tuple[str, Mapping[str, Any], bo
     if unusual := sorted(schema.keys() - _PLAIN_KEYWORDS):
         raise _refuse(function, f"the keyword {unusual[0]!r} beside its properties")
     properties, required = schema.get("properties", {}), schema.get("required", [])
+    if not (isinstance(required, list) and all(isinstance(key, str) for key in required)):
+        raise InvalidRequest(f"the required parameters of {function.name} must be a list of names", param="tools")
     if unknown := sorted(set(required) - properties.keys()):
         raise _refuse(function, f"the required parameter {unknown[0]!r} without a schema")
     return [(key, value if isinstance(value, Mapping) else {}, key in required) for key, value in properties.items()]

@@ -137,5 +137,5 @@ def test_contradicting_requests_are_refused() -> None:
         ({"tools": [tool("f", {"type": "string"})]}, "tools"),
     ):
         with pytest.raises(InvalidRequest) as refused:
-            ToolRequest(**changes)  # type: ignore[arg-type]
+            ToolRequest(**changes)
         assert refused.value.param == param
