@@ -12,8 +12,8 @@ from collections.abc import AsyncGenerator
 from itertools import cycle
 
 from engine.text.thoughts import DEFAULT_TAGS, Said, ThoughtSplitter
-from model_worker.engine_protocol import Accepted, Piece, Prompt, PromptSource
-from wire.answers import Delta, Finished
+from model_worker.engine_protocol import Accepted, Conversation, Piece, Prompt, PromptSource
+from wire.answers import Delta, Finished, PromptEcho, TokenLogprob, TopLogprob
 from wire.chat import FinishReason, SamplingOptions, Usage
 from wire.errors import ApiError, ErrorCode
 from wire.workers import Capacity, Load, ModelCard, PageCounts, PoolPicture
@@ -81,6 +81,11 @@ class EchoEngine:
         tags = None if isinstance(source, str) else DEFAULT_TAGS
         return Prompt(source=source, token_ids=token_ids or (0,), thoughts=tags)
 
+    def echo(self, prompt: Prompt) -> PromptEcho:
+        """Its words; token ids that were given as such are words of digits."""
+        words = _words_of(prompt)
+        return PromptEcho("".join(words), prompt.token_ids, TopLogprob(prompt.token_ids[0], 0.0, words[0]))
+
     async def generate(
         self,
         prompt: Prompt,
@@ -106,6 +111,8 @@ class EchoEngine:
         if splitter is not None:
             splitter.push("".join(words[: len(resume_token_ids)]))
         num_thoughts = 0
+        num_samples = sampling.n or 1
+        of_prompt = _prompt_logprobs(prompt, sampling.prompt_logprobs)
         try:
             started = loop.time()
             self._count(prompt_tokens_total=len(prompt.token_ids))
@@ -122,15 +129,26 @@ class EchoEngine:
                 self._num_pages_used += wanted - pages
                 pages = wanted
                 self._count(steps_total=1, generation_tokens_total=1)
-                said = _said(splitter, words[index], is_last=index == len(words) - 1)
+                is_last = index == len(words) - 1
+                said = _said(splitter, words[index], is_last=is_last)
                 num_thoughts += bool(said.thoughts)
-                yield Delta(
-                    text=said.text,
-                    token_ids=(token_ids[index],),
-                    queue_s=started - arrived,
-                    thoughts=said.thoughts,
-                )
-            usage = Usage.counted(len(prompt.token_ids), len(words), num_thoughts=num_thoughts)
+                for sample in range(num_samples):
+                    yield Delta(
+                        text=said.text,
+                        token_ids=(token_ids[index],),
+                        queue_s=started - arrived,
+                        thoughts=said.thoughts,
+                        index=sample,
+                        logprobs=_logprobs([words[index]], sampling.logprobs),
+                        prompt_logprobs=of_prompt if sample == 0 else None,
+                        finish_reason=finish_reason if is_last and num_samples > 1 else None,
+                    )
+                of_prompt = None
+            if of_prompt is not None:
+                yield Delta("", (), prompt_logprobs=of_prompt)
+            usage = Usage.counted(
+                len(prompt.token_ids), num_samples * len(words), num_thoughts=num_samples * num_thoughts
+            )
             yield Finished(finish_reason=finish_reason, usage=usage)
         finally:
             self._num_pages_used -= pages
@@ -180,17 +198,11 @@ class EchoEngine:
 
     def _answer(self, prompt: Prompt, sampling: SamplingOptions) -> tuple[list[str], FinishReason]:
         """The words of the whole answer, known in advance."""
-        match prompt.source:
-            case str() as said:
-                pass
-            case tuple() as token_ids:
-                said = " ".join(str(token_id) for token_id in token_ids)
-            case conversation:
-                said = conversation.messages[-1].content
+        said = _last_said(prompt)
         words = _WORD.findall(said) or ["..."]
         room = self.card.context_length - len(prompt.token_ids)
         limit = sampling.max_tokens if sampling.max_tokens is not None else min(room, self._default_max_tokens)
-        if room < max(1, limit):
+        if room < (0 if sampling.max_tokens == 0 else max(1, limit)):
             raise ApiError(
                 ErrorCode.CONTEXT_LENGTH_EXCEEDED,
                 f"{len(prompt.token_ids)} prompt tokens and {limit} more do not fit into {self.card.context_length}.",
@@ -207,11 +219,57 @@ class EchoEngine:
         stops = [position for stop in sampling.stop or () if (position := text.find(stop)) >= 0]
         if stops:
             answer, finish_reason = _WORD.findall(text[: min(stops)]), "stop"
+            if sampling.include_stop_str_in_output:
+                answer.append(min((text.find(stop), stop) for stop in sampling.stop or () if stop in text)[1])
         return answer, finish_reason
 
     def _count(self, **increments: int) -> None:
         old = self._counters
         self._counters = old.model_copy(update={name: getattr(old, name) + by for name, by in increments.items()})
+
+
+def _words_of(prompt: Prompt) -> list[str]:
+    match prompt.source:
+        case str() as text:
+            return _WORD.findall(text) or [""]
+        case tuple() as token_ids:
+            return [f" {token_id}" for token_id in token_ids]
+        case conversation:
+            return [word for message in conversation.messages for word in _WORD.findall(message.content)] or [""]
+
+
+def _last_said(prompt: Prompt) -> str:
+    """What is repeated: the whole prompt, or the last message."""
+    if isinstance(prompt.source, Conversation):
+        return prompt.source.messages[-1].content
+    return "".join(_words_of(prompt))
+
+
+def _logprobs(words: list[str], wanted: int | None) -> tuple[TokenLogprob, ...] | None:
+    """Each word is certain; others are said to be the less likely the later they come."""
+    if wanted is None:
+        return None
+    return tuple(
+        TokenLogprob(
+            _token_id(word),
+            0.0,
+            word,
+            top=tuple(
+                TopLogprob(_token_id(f"{word}{rank}"), -10.0 * rank, f"{word}{rank or ''}") for rank in range(wanted)
+            ),
+        )
+        for word in words
+    )
+
+
+def _other(word: str, rank: int) -> TopLogprob:
+    text = f"{word}{rank or ''}"
+    return TopLogprob(_token_id(text), -10.0 * rank, text)
+
+
+def _prompt_logprobs(prompt: Prompt, wanted: int | None) -> tuple[TokenLogprob | None, ...] | None:
+    entries = _logprobs(_words_of(prompt), wanted)
+    return None if entries is None else (None, *entries[1:])
 
 
 def _said(splitter: ThoughtSplitter | None, word: str, *, is_last: bool) -> Said:

@@ -153,8 +153,9 @@ class PagedEngine:
     def echo(self, prompt: Prompt) -> PromptEcho:
         """The text as it was given, or that of the tokens with the special ones in it."""
         token_ids = prompt.token_ids
-        is_given = isinstance(prompt.source, str)
-        text = prompt.source if is_given else self._tokenizer.decode(token_ids, skip_special_tokens=False)
+        text = prompt.source
+        if not isinstance(text, str):
+            text = self._tokenizer.decode(token_ids, skip_special_tokens=False)
         return PromptEcho(text, token_ids, named_token(token_ids[0], 0.0, self._tokenizer.token_bytes))
 
     async def generate(

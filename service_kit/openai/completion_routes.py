@@ -23,6 +23,7 @@ from wire.answers import Delta, Finished
 from wire.errors import ApiError
 from wire.openai.replies import ChatCompletion, ChatCompletionChunk, TextCompletion, TextCompletionChunk
 from wire.openai.requests import ChatCompletionRequest, CompletionRequest
+from wire.openai.shape import AnswerHead
 from wire.openai.shaping import StreamShaper, encode_chunk
 from wire.openai.whole import WholeShaper
 from wire.workers import GenerateRequest
@@ -71,16 +72,13 @@ def add_completion_routes(router: APIRouter, bodies: Bodies, backend: Backend) -
         generates: Sequence[GenerateRequest],
     ) -> Response:
         shape = body.shape
-        head = {
-            "completion_id": ("chatcmpl-" if shape.kind == "chat" else "cmpl-") + request_id,
-            "model": body.model,
-            "created": int(time.time()),
-        }
+        prefix = "chatcmpl-" if shape.kind == "chat" else "cmpl-"
+        head = AnswerHead(prefix + request_id, body.model, int(time.time()))
         events = answers_of([partial(backend.answer, request, body.model, generate) for generate in generates])
         if not body.stream:
             async with aclosing(events):
-                return JSONResponse(await until_disconnect(request, _whole(events, WholeShaper(shape, **head))))
-        chunks = _chunks(events, StreamShaper(shape, **head))
+                return JSONResponse(await until_disconnect(request, _whole(events, WholeShaper(shape, head))))
+        chunks = _chunks(events, StreamShaper(shape, head))
         return EventStream(chunks, begins_with_event=True, stall_s=backend.stall_s)
 
 

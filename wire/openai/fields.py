@@ -80,7 +80,8 @@ STRUCTURED_OUTPUTS: Mapping[str, Known] = {
     "whitespace_pattern": Refused(_BLANKS, example=" "),
 }
 
-CHAT: Mapping[str, Known] = COMMON | {
+CHAT: Mapping[str, Known] = {
+    **COMMON,
     "prediction": Accepted("a hint for speed", {"type": "content", "content": "a"}),
     "include_reasoning": Refused("thoughts are a field of their own", (True,), False),
     "verbosity": Refused("models have no such setting", ("medium",), "low"),
@@ -97,7 +98,8 @@ CHAT: Mapping[str, Known] = COMMON | {
     "transforms": Refused("messages go to the model as they are", example=["middle-out"]),
 }
 
-COMPLETIONS: Mapping[str, Known] = COMMON | {
+COMPLETIONS: Mapping[str, Known] = {
+    **COMMON,
     "suffix": Refused("models here continue text, none fills a gap", example="end"),
 }
 

@@ -17,3 +17,12 @@ class AnswerShape:
     echo: bool = False  #: texts begin with the prompt
     usage: bool = False  #: a stream ends with a usage chunk
     continuous_usage: bool = False  #: every chunk has usage
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerHead:
+    """What every chunk of an answer repeats."""
+
+    id: str
+    model: str
+    created: int  #: Unix time

@@ -9,10 +9,11 @@ from wire.answers import Delta, Finished, PromptEcho, TokenLogprob
 from wire.chat import FinishReason, Usage
 from wire.openai.logprobs import TextLogprobs, chat_logprobs
 from wire.openai.replies import OpenAIFinish
-from wire.openai.shape import AnswerShape
+from wire.openai.shape import AnswerHead, AnswerShape
 from wire.sse import SseEvent, encode
 
-_OPENAI_FINISH: dict[FinishReason, OpenAIFinish] = {
+#: OpenAI's finish reasons: its clients know no abort.
+OPENAI_FINISH: dict[FinishReason, OpenAIFinish] = {
     "stop": "stop",
     "length": "length",
     "abort": "stop",
@@ -26,11 +27,6 @@ _ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
 def encode_chunk(chunk: Mapping[str, Any]) -> bytes:
     """One object of a stream as a server-sent event."""
     return encode(SseEvent(_ENCODER.encode(chunk)))
-
-
-def finish_of(reason: FinishReason, *, has_calls: bool) -> OpenAIFinish:
-    """OpenAI's finish reason: clients know no abort, and an answer that calls tools ends with that reason."""
-    return "tool_calls" if has_calls and reason == "stop" else _OPENAI_FINISH[reason]
 
 
 def total_usage(usages: Sequence[Usage]) -> Usage:
@@ -52,7 +48,6 @@ class _Choice:
     index: int
     logprobs: TextLogprobs
     is_open: bool = False  #: its first chunk has been sent
-    has_calls: bool = False
     is_finished: bool = False
     num_tokens: int = 0
 
@@ -71,12 +66,12 @@ class StreamShaper:
     """Makes the events of one stream. Every event of every prompt is handed to `delta` or `finished`, then `end` gives
     the last bytes. A choice of a chat begins with a chunk that has the role."""
 
-    def __init__(self, shape: AnswerShape, *, completion_id: str, model: str, created: int) -> None:
+    def __init__(self, shape: AnswerShape, head: AnswerHead) -> None:
         self._shape = shape
         self._is_chat = shape.kind == "chat"
         self._is_plain = not (shape.logprobs or shape.token_ids or shape.echo)
         name = "chat.completion.chunk" if self._is_chat else "text_completion"
-        self._base = {"id": completion_id, "object": name, "created": created, "model": model}
+        self._base = {"id": head.id, "object": name, "created": head.created, "model": head.model}
         self._usages: list[Usage] = []
         self._prompts = [
             _Prompt(
@@ -126,8 +121,6 @@ class StreamShaper:
         choice = prompt.choices[delta.index]
         choice.num_tokens += len(delta.token_ids)
         found = b""
-        if delta.tool_calls:
-            choice.has_calls = True
         if not self._is_plain:
             if delta.text or delta.thoughts or delta.tool_calls or delta.token_ids:
                 found = self._detailed(prompt, choice, delta)
@@ -200,8 +193,7 @@ class StreamShaper:
     def _close(self, prompt: _Prompt, choice: _Choice, reason: FinishReason) -> bytes:
         choice.is_finished = True
         last: dict[str, Any] = {"delta": {}} if self._is_chat else {"text": ""}
-        finish = finish_of(reason, has_calls=choice.has_calls)
-        return self._open(choice) + self._chunk(prompt, choice, last, finish_reason=finish)
+        return self._open(choice) + self._chunk(prompt, choice, last, finish_reason=OPENAI_FINISH[reason])
 
     def _chunk(
         self, prompt: _Prompt, choice: _Choice, said: dict[str, Any], *, finish_reason: str | None = None, **top: Any

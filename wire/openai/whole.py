@@ -6,8 +6,8 @@ from typing import Any
 from wire.answers import Delta, Finished, PromptEcho, TokenLogprob
 from wire.chat import FinishReason, Usage
 from wire.openai.logprobs import TextLogprobs, chat_logprobs
-from wire.openai.shape import AnswerShape
-from wire.openai.shaping import finish_of, total_usage
+from wire.openai.shape import AnswerHead, AnswerShape
+from wire.openai.shaping import OPENAI_FINISH, total_usage
 
 
 @dataclass(slots=True)
@@ -48,10 +48,10 @@ class _Prompt:
 class WholeShaper:
     """Gathers the pieces of one answer; `completion` makes the object of a request without `stream`."""
 
-    def __init__(self, shape: AnswerShape, *, completion_id: str, model: str, created: int) -> None:
+    def __init__(self, shape: AnswerShape, head: AnswerHead) -> None:
         self._shape = shape
         name = "chat.completion" if shape.kind == "chat" else "text_completion"
-        self._base = {"id": completion_id, "object": name, "created": created, "model": model}
+        self._base = {"id": head.id, "object": name, "created": head.created, "model": head.model}
         self._usages: list[Usage] = []
         self._prompts = [_Prompt([_Sample() for _ in range(shape.n)]) for _ in range(shape.num_prompts)]
 
@@ -87,7 +87,7 @@ class WholeShaper:
         return whole
 
     def _choice(self, index: int, prompt: _Prompt, sample: _Sample) -> dict[str, Any]:
-        reason = finish_of(sample.finish_reason or "stop", has_calls=bool(sample.calls))
+        reason = OPENAI_FINISH[sample.finish_reason or "stop"]
         choice: dict[str, Any] = {"index": index, "logprobs": None, "finish_reason": reason}
         if self._shape.logprobs:
             choice["logprobs"] = self._logprobs(prompt, sample)
