@@ -8,7 +8,7 @@ that fill and empty, token replay, and on demand an answer that breaks off.
 import asyncio
 import re
 import zlib
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from itertools import cycle
 
 from engine.text.thoughts import DEFAULT_TAGS, Said, ThoughtSplitter
@@ -85,6 +85,10 @@ class EchoEngine:
         """Its words; token ids that were given as such are words of digits."""
         words = _words_of(prompt)
         return PromptEcho("".join(words), prompt.token_ids, TopLogprob(prompt.token_ids[0], 0.0, words[0]))
+
+    def token_texts(self, token_ids: Sequence[int]) -> tuple[str, ...]:
+        """Its digits: words are not found by their ids."""
+        return tuple(f" {token_id}" for token_id in token_ids)
 
     async def generate(
         self,

@@ -4,7 +4,7 @@ Implemented by PagedEngine (Agon's own engine), EchoEngine (for development and 
 server). Nothing here imports torch. Errors that concern one request are raised as ApiError.
 """
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -98,6 +98,11 @@ class Engine(Protocol):
 
     def echo(self, prompt: Prompt) -> PromptEcho:
         """The prompt as text and tokens. Raises UNSUPPORTED_PARAMETER where another server knows them."""
+        ...
+
+    def token_texts(self, token_ids: Sequence[int]) -> tuple[str, ...]:
+        """The text of each token by itself. Raises INVALID_REQUEST for ids outside the vocabulary, or
+        UNSUPPORTED_PARAMETER where another server knows them. Thread-safe."""
         ...
 
     def generate(

@@ -158,6 +158,13 @@ class PagedEngine:
             text = self._tokenizer.decode(token_ids, skip_special_tokens=False)
         return PromptEcho(text, token_ids, named_token(token_ids[0], 0.0, self._tokenizer.token_bytes))
 
+    def token_texts(self, token_ids: Sequence[int]) -> tuple[str, ...]:
+        """The text of each token, with U+FFFD for parts of characters."""
+        known = self._tokenizer.vocab_size
+        if any(token_id >= known for token_id in token_ids):
+            raise ApiError(ErrorCode.INVALID_REQUEST, f"tokens: ids must be below {known}", param="tokens")
+        return tuple(self._tokenizer.token_bytes(token_id).decode(errors="replace") for token_id in token_ids)
+
     async def generate(
         self,
         prompt: Prompt,

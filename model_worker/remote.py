@@ -7,7 +7,7 @@ of its errors is not passed on, because it may name the model or quote the reque
 import asyncio
 import hashlib
 import json
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -137,6 +137,10 @@ class RemoteEngine:
         raise ApiError(
             ErrorCode.UNSUPPORTED_PARAMETER, "This model's tokens are not known: ask without echo.", param="echo"
         )
+
+    def token_texts(self, token_ids: Sequence[int]) -> tuple[str, ...]:
+        """Raises UNSUPPORTED_PARAMETER: the other server keeps its tokens."""
+        raise ApiError(ErrorCode.UNSUPPORTED_PARAMETER, "This model's tokens are not known.", param="model")
 
     async def generate(
         self,

@@ -17,6 +17,7 @@ from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 
 from service_kit.logs import log_event
+from service_kit.request_ids import HEADER, request_id_of
 from wire.anthropic.errors import AnthropicErrorBody, error_body
 from wire.errors import ApiError, ErrorBody, ErrorCode
 
@@ -90,8 +91,12 @@ async def _on_http_exception(_: Request, error: Exception) -> Response:
 
 async def _on_bug(request: Request, error: Exception) -> Response:
     route = getattr(request.scope.get("route"), "path", None)
-    log_event(_logger, "internal_error", logging.ERROR, exc_info=error, route=route)
-    return error_response(_bug(), _shape_of(request))
+    request_id = request_id_of(request.scope)
+    log_event(_logger, "internal_error", logging.ERROR, exc_info=error, route=route, request_id=request_id)
+    response = error_response(_bug(), _shape_of(request))
+    if request_id is not None:  # such an answer is made around all middleware
+        response.headers[HEADER] = request_id
+    return response
 
 
 def _shape_of(request: Request) -> ErrorShape:

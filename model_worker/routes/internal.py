@@ -15,7 +15,15 @@ from service_kit.route_docs import Answer, documented
 from wire.answers import Delta, Finished
 from wire.errors import ApiError, ErrorCode
 from wire.sse import SseEvent, encode
-from wire.workers import GenerateDelta, GenerateFailed, GenerateFinished, GenerateRequest, PoolView
+from wire.workers import (
+    GenerateDelta,
+    GenerateFailed,
+    GenerateFinished,
+    GenerateRequest,
+    PoolView,
+    TokensReply,
+    TokensRequest,
+)
 
 router = APIRouter(prefix="/internal", dependencies=[Depends(require_worker)])
 
@@ -39,6 +47,25 @@ async def generate(request: Request) -> Response:
     answer = worker.answer(asked)
     await anext(answer)  # Accepted; a refusal is raised here and becomes an ordinary error response
     return EventStream(_events(answer), source=answer, stall_s=worker.settings.slow_client_s)
+
+
+@router.post("/tokens")
+@documented(
+    "Answers",
+    "Tokens of a prompt, or their text",
+    request=TokensRequest,
+    example={"token_ids": [1, 2]},
+    answer=TokensReply,
+    errors=(ErrorCode.STALE_EPOCH, ErrorCode.NO_WORKER),
+)
+async def tokens(request: Request) -> TokensReply:
+    """What `/tokenize` and `/detokenize` of a controller ask."""
+    worker: Worker = request.app.state.worker
+    bodies: Bodies = request.app.state.bodies
+    asked = await bodies.parse(request, TokensRequest)
+    if asked.epoch is not None and asked.epoch not in worker.epochs:
+        raise ApiError(ErrorCode.STALE_EPOCH, "This worker is not the one that the request is meant for.")
+    return await worker.tokens(asked)
 
 
 @router.get("/pool")

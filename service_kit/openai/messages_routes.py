@@ -1,23 +1,20 @@
 """`POST /v1/messages`, Anthropic's shape of a chat, and the tokens of its prompt."""
 
 import secrets
-from collections.abc import AsyncGenerator
-from contextlib import aclosing
 
 from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, Response
 
 from service_kit.bodies import Bodies
-from service_kit.event_stream import until_disconnect
 from service_kit.openai.backend import Backend
 from service_kit.openai.block_answers import respond
 from service_kit.openai.translated import translated
 from service_kit.route_docs import Answer, documented
-from wire.answers import Delta, Finished
 from wire.anthropic.answer import MessageAnswer
 from wire.anthropic.chat_request import NAMES, chat_fields, prompt_fields
 from wire.anthropic.replies import EVENTS, MessageObject, TokenCount
 from wire.anthropic.requests import CountTokensRequest, MessagesRequest
+from wire.workers import TokensRequest
 
 _EXAMPLE = {"model": "raven", "max_tokens": 64, "messages": [{"role": "user", "content": "What is 17 + 25?"}]}
 
@@ -57,19 +54,9 @@ def add_messages_routes(router: APIRouter, bodies: Bodies, backend: Backend) -> 
         error_shape="anthropic",
     )
     async def count_tokens(request: Request) -> Response:
-        """The tokens of the prompt that the chat template makes of it, system message and tools included. The prompt
-        must fit into the model's context. Models of other services do not tell their tokens."""
+        """The tokens of the prompt that the chat template makes of it, system message and tools included. Models
+        of other services do not tell their tokens."""
         body = await bodies.parse(request, CountTokensRequest)
-        generate = translated(prompt_fields(body) | {"max_tokens": 1}, NAMES, secrets.token_hex(12))
-        # The answer is closed as soon as the prompt has come, before a token of it is computed.
-        events = backend.answer(request, body.model, generate.model_copy(update={"return_prompt": True}))
-        async with aclosing(events):
-            num_tokens = await until_disconnect(request, _prompt_tokens(events))
-        return JSONResponse({"input_tokens": num_tokens})
-
-
-async def _prompt_tokens(events: AsyncGenerator[Delta | Finished, None]) -> int:
-    async for event in events:
-        if isinstance(event, Delta) and event.prompt is not None:
-            return len(event.prompt.token_ids)
-    raise AssertionError("an answer that began without its prompt")
+        generate = translated(prompt_fields(body), NAMES, secrets.token_hex(12))
+        reply = await backend.tokens(request, body.model, TokensRequest(generate=generate))
+        return JSONResponse({"input_tokens": len(reply.token_ids)})

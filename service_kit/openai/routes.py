@@ -8,6 +8,7 @@ from service_kit.openai.completion_routes import add_completion_routes
 from service_kit.openai.messages_routes import add_messages_routes
 from service_kit.openai.model_routes import add_model_routes
 from service_kit.openai.responses_route import add_responses_route
+from service_kit.openai.token_routes import add_token_routes
 
 
 def add_openai_routes(router: APIRouter, bodies: Bodies, backend: Backend) -> None:
@@ -16,3 +17,4 @@ def add_openai_routes(router: APIRouter, bodies: Bodies, backend: Backend) -> No
     add_completion_routes(router, bodies, backend)
     add_responses_route(router, bodies, backend)
     add_messages_routes(router, bodies, backend)
+    add_token_routes(router, bodies, backend)

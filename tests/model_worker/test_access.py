@@ -27,7 +27,7 @@ USER = {
     "/v1/messages/count_tokens",
     "/version",
 }
-WORKER = {"/internal/generate", "/internal/pool"}
+WORKER = {"/internal/generate", "/internal/pool", "/internal/tokens"}
 
 CREDENTIALS = {
     "none": None,

@@ -131,3 +131,9 @@ PART: Mapping[str, Known] = {
 STREAM_OPTIONS: Mapping[str, Known] = {
     "include_obfuscation": Accepted("chunks are not padded", True),
 }
+
+TOKENIZE: Mapping[str, Known] = {
+    "user": Accepted("names the end user"),
+    "mm_processor_kwargs": Accepted("prompts have no media", {"num_crops": 4}),
+    "chat_template": Refused("templates are code: only the model's own is run", example="{{ messages }}"),
+}

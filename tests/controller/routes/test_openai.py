@@ -159,3 +159,42 @@ async def test_a_model_whose_workers_are_away_is_busy_and_not_unknown(arena: Are
     assert response.status_code == 503
     assert response.json()["error"]["code"] == "no_worker_available"
     assert int(response.headers["retry-after"]) >= 1
+
+
+async def test_several_answers_come_from_one_worker(client: openai.AsyncOpenAI) -> None:
+    reply = await client.chat.completions.create(model="alpha", messages=HELLO, n=2)
+    first, second = (choice.message.content for choice in reply.choices)
+    assert first == second == words(5)
+    assert reply.usage is not None
+    assert (reply.usage.prompt_tokens, reply.usage.completion_tokens) == (7, 10)
+
+
+async def test_each_prompt_of_a_list_takes_a_lease_and_gives_it_back(arena: Arena, client: openai.AsyncOpenAI) -> None:
+    reply = await client.completions.create(model="alpha", prompt=["a", "b", "c"], n=2)
+    assert [choice.index for choice in reply.choices] == list(range(6))
+    assert reply.usage is not None
+    assert reply.usage.prompt_tokens == 21
+    assert await arena.num_leases() == 0
+
+
+async def test_several_answers_fail_over_before_their_first_token_and_not_after_it(arena: Arena) -> None:
+    broken, whole = FakeWorker("alpha"), FakeWorker("alpha")
+    await arena.add_worker(broken)
+    await arena.add_worker(whole)
+    for break_at, status in ((0, 200), (2, 502)):
+        broken.break_at = whole.break_at = break_at
+        if break_at == 0:
+            whole.break_at = None
+        response = await arena.client.post("/v1/chat/completions", content=_body(n=2), headers=JSON)
+        assert response.status_code == status
+    assert await arena.num_leases() == 0
+    assert all(not request.resume_token_ids for request in broken.requests + whole.requests)
+
+
+async def test_a_controller_asks_a_worker_for_tokens(arena: Arena, client: openai.AsyncOpenAI) -> None:
+    tokens = await arena.client.post("/tokenize", json={"model": "alpha", "messages": HELLO})
+    text = await arena.client.post("/detokenize", json={"model": "alpha", "tokens": [5, 6]})
+    missing = await arena.client.post("/tokenize", json={"model": "nobody", "prompt": "a"})
+    assert tokens.json() == {"count": 2, "max_model_len": 4096, "tokens": [5, 6], "token_strs": None}
+    assert text.json() == {"prompt": "ab"}
+    assert (missing.status_code, missing.json()["error"]["code"]) == (404, "model_not_found")

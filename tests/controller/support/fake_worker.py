@@ -30,6 +30,7 @@ from wire.workers import (
     PoolView,
     Processor,
     RegisterRequest,
+    TokensReply,
 )
 
 PICTURE = PoolPicture(layer_types=("main.full",), cells=((0, 50, 25), (None, 0, 0)))
@@ -101,6 +102,11 @@ class FakeWorker:
         if scope["path"] == "/internal/pool":
             await self._show_pool(send)
             return
+        if scope["path"] == "/internal/tokens":
+            reply = TokensReply(token_ids=(5, 6), text="ab", pieces=("a", "b"), context_length=4096)
+            await send({"type": "http.response.start", "status": 200, "headers": []})
+            await send({"type": "http.response.body", "body": reply.model_dump_json().encode()})
+            return
         assert scope["path"] == "/internal/generate", scope["path"]
         body = b""
         while (message := await receive())["type"] == "http.request":
@@ -159,7 +165,8 @@ class FakeWorker:
         texts = [self.reply] if self.reply is not None else [words(i + 1, i) for i in range(limit)]
         texts = [""] * self.num_thoughts + texts
         await asyncio.sleep(self.first_delay_s)
-        for seq, i in enumerate(range(start, len(texts))):
+        num_samples, seq = request.num_samples, 0
+        for i in range(start, len(texts)):
             if self.break_at == i:
                 raise RuntimeError("broken")
             if self.fail_at == i:
@@ -170,12 +177,20 @@ class FakeWorker:
             await self.may_speak.wait()
             thoughts = "" if texts[i] else self.thought or f"t{i} "
             token_ids = (1000 + i,) if self.has_token_ids else ()
-            delta = GenerateDelta(
-                seq=seq, text=texts[i], token_ids=token_ids, thoughts=thoughts, tool_calls=self.call[i : i + 1]
-            )
-            yield _event("delta", delta)
+            for sample in range(num_samples):
+                delta = GenerateDelta(
+                    seq=seq,
+                    text=texts[i],
+                    token_ids=token_ids,
+                    thoughts=thoughts,
+                    tool_calls=self.call[i : i + 1],
+                    index=sample,
+                    finish_reason="stop" if num_samples > 1 and i == len(texts) - 1 else None,
+                )
+                yield _event("delta", delta)
+                seq += 1
             await asyncio.sleep(self.delay_s)
-        usage = Usage.counted(7, len(texts), num_thoughts=self.num_thoughts)
+        usage = Usage.counted(7, num_samples * len(texts), num_thoughts=self.num_thoughts)
         whole: FinishReason = "tool_calls" if self.call else "stop"
         reason: FinishReason = "length" if limit < self.num_tokens else whole
         yield _event("finished", GenerateFinished(finish_reason=reason, usage=usage))
