@@ -37,7 +37,7 @@ sets it where it listens on loopback).
   `too_many_connections`.
 * An error is `{"error": {"message": ..., "type": ..., "code": ..., "param": ...}}`. Programs switch on `code`, which is
   stable. Answers with 429 and 503 carry `Retry-After` in seconds. A path that does not exist answers `not_found`, a
-  method that a path does not take `method_not_allowed`. `/v1/messages` has Anthropic's shape instead, with the same `code`:
+  method that a path does not take `method_not_allowed`. `/v1/messages` has Anthropic's shape with the same `code`:
   `{"type": "error", "error": {"type": ..., "message": ..., "code": ..., "param": ...}}`.
 * A credential travels as `Authorization: Bearer ...`; on routes for users `x-api-key: ...` is taken, too.
 * Streams are server-sent events (`text/event-stream`). A stream that has begun carries a comment `: keep-alive` at

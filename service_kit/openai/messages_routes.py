@@ -1,9 +1,9 @@
-"""`POST /v1/messages`: Anthropic's shape of a chat."""
+"""`POST /v1/messages`, Anthropic's shape of a chat, and the tokens of its prompt."""
 
 import secrets
 
 from fastapi import APIRouter, Request
-from fastapi.responses import Response
+from fastapi.responses import JSONResponse, Response
 
 from service_kit.bodies import Bodies
 from service_kit.openai.backend import Backend
@@ -11,9 +11,10 @@ from service_kit.openai.block_answers import respond
 from service_kit.openai.translated import translated
 from service_kit.route_docs import Answer, documented
 from wire.anthropic.answer import MessageAnswer
-from wire.anthropic.chat_request import NAMES, chat_fields
-from wire.anthropic.replies import EVENTS, MessageObject
-from wire.anthropic.requests import MessagesRequest
+from wire.anthropic.chat_request import NAMES, chat_fields, prompt_fields
+from wire.anthropic.replies import EVENTS, MessageObject, TokenCount
+from wire.anthropic.requests import CountTokensRequest, MessagesRequest
+from wire.workers import TokensRequest
 
 _EXAMPLE = {"model": "raven", "max_tokens": 64, "messages": [{"role": "user", "content": "What is 17 + 25?"}]}
 
@@ -41,3 +42,21 @@ def add_messages_routes(router: APIRouter, bodies: Bodies, backend: Backend) -> 
         answer = MessageAnswer(answer_id=answer_id, model=body.model, stop_sequences=body.stop_sequences)
         events = backend.answer(request, body.model, generate)
         return await respond(request, events, answer, stream=bool(body.stream), stall_s=backend.stall_s)
+
+    @router.post("/v1/messages/count_tokens")
+    @documented(
+        "Completions",
+        "Count the tokens of a conversation of blocks",
+        request=CountTokensRequest,
+        example={name: value for name, value in _EXAMPLE.items() if name != "max_tokens"},
+        answer=TokenCount,
+        errors=backend.errors,
+        error_shape="anthropic",
+    )
+    async def count_tokens(request: Request) -> Response:
+        """The tokens of the prompt that the chat template makes of it, system message and tools included. Models
+        of other services do not tell their tokens."""
+        body = await bodies.parse(request, CountTokensRequest)
+        generate = translated(prompt_fields(body), NAMES, secrets.token_hex(12))
+        reply = await backend.tokens(request, body.model, TokensRequest(generate=generate))
+        return JSONResponse({"input_tokens": len(reply.token_ids)})

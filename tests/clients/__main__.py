@@ -43,7 +43,7 @@ ENVIRONMENTS = {
         ("litellm", "langchain-openai", "instructor", "pydantic-ai-slim[openai]", "smolagents", "dspy", "llm"),
         ("litellm", "langchain", "instructor", "pydantic_ai", "others"),
     ),
-    "evaluation": Environment(("lm-eval[api]",), ("lm_eval",), sees_ours=True),
+    "evaluation": Environment(("lm-eval[api]", "accelerate"), ("lm_eval",), sees_ours=True),
 }
 
 

@@ -24,6 +24,7 @@ USER = {
     "/v1/completions",
     "/v1/responses",
     "/v1/messages",
+    "/v1/messages/count_tokens",
     "/version",
 }
 WORKER = {"/internal/generate", "/internal/pool", "/internal/tokens"}

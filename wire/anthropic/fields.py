@@ -16,7 +16,8 @@ CONVERSATION: Mapping[str, Known] = {
     "container": Refused("nothing runs beside the model", example="container_1"),
     "context_management": Refused("nothing is left out of the conversation", example={"edits": []}),
 }
-MESSAGES: Mapping[str, Known] = CONVERSATION | {
+MESSAGES: Mapping[str, Known] = {
+    **CONVERSATION,
     "metadata": Accepted("names the end user", {"user_id": "u"}),
     "service_tier": Accepted("there is one tier", "auto"),
     "inference_geo": Accepted("there is one place", "eu"),

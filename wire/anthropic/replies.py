@@ -61,6 +61,12 @@ class MessageObject(_Shape):
     usage: MessageUsage
 
 
+class TokenCount(_Shape):
+    """Answer of `POST /v1/messages/count_tokens`."""
+
+    input_tokens: int
+
+
 class MessageStart(_Shape):
     """The first event: a message without content."""
 

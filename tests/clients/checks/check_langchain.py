@@ -2,6 +2,7 @@
 
 from importlib.metadata import version
 
+import openai
 from harness import KEY, MODEL, V1, check, run
 from langchain_core.messages import HumanMessage, ToolMessage
 from langchain_core.tools import tool
@@ -49,7 +50,11 @@ def tools():
 def structured():
     for method in ("json_schema", "function_calling"):
         assert isinstance(chat().with_structured_output(Reply, method=method).invoke("Hello!"), Reply)
-    chat(temperature=1, seed=1).bind(response_format={"type": "json_object"}).invoke("Answer in JSON.")
+    try:
+        chat().bind(response_format={"type": "json_object"}).invoke("Answer in JSON.")
+    except openai.LengthFinishReasonError:
+        return "json_mode: served; the small model's object was cut at max_tokens"
+    return None
 
 
 @check("logprobs")

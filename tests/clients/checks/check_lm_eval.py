@@ -36,7 +36,7 @@ def _write_task(folder: Path) -> None:
     draw = random.Random(7)
     problems = []
     for _ in range(NUM_PROBLEMS):
-        a, b = draw.randrange(10, 60), draw.randrange(10, 60)
+        a, b = draw.randrange(60, 400), draw.randrange(60, 400)  # beyond what the demo models learned
         wrong = draw.sample([n for n in range(a + b - 12, a + b + 13) if n != a + b], 3)
         numbers = draw.sample([a + b, *wrong], 4)
         choices = [f"{a} + {b} = {number}." for number in numbers]

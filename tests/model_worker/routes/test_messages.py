@@ -37,6 +37,16 @@ async def test_the_client_gathers_the_stream(serve: Serve) -> None:
     assert (message.stop_reason, message.usage.input_tokens, message.usage.output_tokens) == ("end_turn", 3, 3)
 
 
+async def test_tokens_of_a_prompt_are_counted_and_nothing_is_computed(serve: Serve) -> None:
+    async with serve() as served, client_of(served) as client:
+        counted = await client.messages.count_tokens(
+            model="echo", messages=[{"role": "user", "content": "one two three"}], system="Be brief."
+        )
+        load = served.worker.load()
+    assert counted.input_tokens == 5
+    assert (load.running, load.generation_tokens_total) == (0, 0)
+
+
 async def test_a_failure_in_mid_stream_is_raised_by_the_client(serve: Serve) -> None:
     async with serve(EchoEngine(tokens_per_s=5000, fail_after=2)) as served, client_of(served) as client:
         with pytest.raises(anthropic.APIStatusError, match="broke off"):
