@@ -66,7 +66,7 @@ kernel-report:
 
 pages:
 	@$(PYTHON) -I cli/bootstrap.py --extra dev
-	@for page in api_page access_page settings_page models_table; do $(VENV)/bin/python docs/$$page.py || exit 1; done
+	@for page in api_page api_fields_page access_page settings_page models_table; do $(VENV)/bin/python docs/$$page.py || exit 1; done
 	@$(VENV)/bin/python -m docs.fifty_names_table
 
 fuzz:

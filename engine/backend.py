@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from engine.config import ModelLimits, PoolingParams, SamplingParams, StepLimits
+from engine.constraints.compiler import GrammarCompiler
 from engine.errors import EngineDead
 from engine.memory.ledger import PoolCell
 from engine.request import RequestDelta
@@ -68,6 +69,7 @@ class Serving:
     info: "ModelInfo"
     tokenizer: "Tokenizer | None"  #: None only for random weights without a tokenizer.json
     stats: EngineStats  #: before the first step
+    compiler: GrammarCompiler
 
 
 class Outlet(Protocol):

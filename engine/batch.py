@@ -13,6 +13,9 @@ allocated.
 
 from dataclasses import dataclass
 
+import numpy as np
+from numpy.typing import NDArray
+
 from engine.config import SamplingParams
 from engine.prompt_reading import PooledRows, RowsRead, ScoredRows
 
@@ -109,6 +112,22 @@ class StepPlan:
     def num_tokens(self) -> int:
         """Tokens that the step computes."""
         return sum(len(sequence.token_ids) for sequence in self.sequences)
+
+    @property
+    def needs_masks(self) -> bool:
+        """Whether TokenMasks follow: some sequence that samples has a constraint or a thinking budget."""
+        return any([sequence.params.needs_masks and sequence.num_samples > 0 for sequence in self.sequences])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TokenMasks:
+    """Which tokens a step may sample, for those of its draws that are not free. N = such draws, V = vocabulary.
+
+    They follow their plan, because they depend on tokens that steps in flight sample.
+    """
+
+    draws: NDArray[np.int64]  #: [N], ascending: index of the draw among all tokens that the step samples
+    words: NDArray[np.int32]  #: [N, ceil(V / 32)]: bit t % 32 of word t // 32: token t may be sampled
 
 
 @dataclass(slots=True)

@@ -187,6 +187,19 @@ class EngineConfig:
         return StepLimits(self.max_running or 64, self.max_batched_tokens or 1024)
 
 
+ConstraintKind = Literal["json_schema", "json_object", "regex", "choice", "grammar"]
+
+
+@dataclass(frozen=True, slots=True)
+class Constraint:
+    """What the text of an output must match as a whole (docs/structured-output.md)."""
+
+    kind: ConstraintKind
+    #: A JSON schema; for json_object nothing; a regular expression; a JSON list of strings; or a grammar, in the Lark
+    #: dialect of llguidance or as GBNF.
+    value: str = ""
+
+
 def _in_our_spelling(name: str, value: object) -> object:
     """The value of a sampling parameter as vLLM's and OpenAI's clients may write it."""
     match name, value:
@@ -243,6 +256,8 @@ class SamplingParams:
     prompt_logprobs: int | None = None  #: likewise, of every token of the prompt given those before it
     skip_special_tokens: bool = True
     thoughts: "ThoughtTags | None" = None  #: None: what a model thinks is a part of its text
+    constraint: Constraint | None = None  #: what the output must match; thoughts come before it and are free
+    thinking_budget: int | None = None  #: most tokens between the tags of `thoughts`, then the end tag is forced
     tool_calls: "ToolCallSyntax | None" = None  #: None: a tool call is a part of the text
 
     def __post_init__(self) -> None:
@@ -272,6 +287,9 @@ class SamplingParams:
             and all(isinstance(token_id, int) for token_id in self.stop_token_ids),
             "logit_bias must map token ids to numbers": _is_bias(self.logit_bias),
             "logprobs must be between 0 and 20": self.logprobs is None or 0 <= self.logprobs <= 20,
+            "thinking_budget must be at least 0": self.thinking_budget is None or self.thinking_budget >= 0,
+            "thinking_budget needs the tags between which the model thinks": self.thinking_budget is None
+            or self.thoughts is not None,
             "prompt_logprobs must be between 0 and 20": self.prompt_logprobs is None or 0 <= self.prompt_logprobs <= 20,
             "seed must fit into 64 bits": self.seed is None or -(2**63) <= self.seed < 2**64,
         }
@@ -288,6 +306,11 @@ class SamplingParams:
     def needs_history(self) -> bool:
         """Whether the next token depends on the ids of all earlier tokens, not on the logits alone."""
         return self.repetition_penalty != 1.0 or self.presence_penalty != 0.0 or self.frequency_penalty != 0.0
+
+    @property
+    def needs_masks(self) -> bool:
+        """Whether the tokens that may be sampled next depend on those before."""
+        return self.constraint is not None or self.thinking_budget is not None
 
 
 Pooling = Literal["mean", "last", "cls"]  #: over the rows of a prompt; cls: the first row

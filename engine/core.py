@@ -11,8 +11,11 @@ from collections.abc import Sequence as ReadOnly
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from engine.batch import SampledToken
+from engine.batch import SampledToken, StepPlan
 from engine.config import NO_OUTPUT, EngineConfig, PoolingParams, SamplingParams
+from engine.constraints.compiler import GrammarCompiler
+from engine.constraints.steering import Steering
+from engine.constraints.vocabulary import Vocabulary
 from engine.errors import InvalidRequest
 from engine.memory.kv_cache import KVCache
 from engine.memory.ledger import Ledger, PoolCell, picture, take_ledger
@@ -41,13 +44,14 @@ from engine.text.tool_calls.parser import ToolCallParser
 
 if TYPE_CHECKING:
     from engine.model_info import ModelInfo
+    from engine.runner.load import LoadedModel
     from engine.runner.runner import Runner
     from engine.text.tokenizer import Tokenizer
 
 
 class EngineCore:
-    """The engine of one model. All methods are for one thread; only `admission`, `limits`, `step_limits` and
-    `pool_plan` are for any thread."""
+    """The engine of one model. All methods are for one thread; only `admission`, `compiler`, `limits`,
+    `step_limits` and `pool_plan` are for any thread."""
 
     def __init__(
         self,
@@ -57,8 +61,10 @@ class EngineCore:
         *,
         has_queue_bound: bool = True,
         clock: Callable[[], float] = time.monotonic,
+        compiler: GrammarCompiler | None = None,
     ) -> None:
-        """has_queue_bound: False for callers that submit all their requests at once and wait, as LLM does."""
+        """has_queue_bound: False for callers that submit all their requests at once and wait, as LLM does. compiler:
+        None: outputs cannot be constrained."""
         self._runner = runner
         self._make_detokenizer = make_detokenizer
         self._clock = clock
@@ -92,6 +98,8 @@ class EngineCore:
         self._scheduler = Scheduler(config, self._cache, self.admission, self._swapper, self._in_flight)
         self._requests: dict[str, Request] = {}
         self._texts: dict[int, SequenceText] = {}  # by sequence id
+        self._steering = Steering(compiler or GrammarCompiler(None))
+        self._unmasked: StepPlan | None = None  # launched, and waits for its masks
         self._ready: list[RequestDelta] = []  # made between steps: aborts, and resumed requests that are complete
         self._arrivals = itertools.count()
         self._sequence_ids = itertools.count()
@@ -115,6 +123,7 @@ class EngineCore:
         """
         prompt, resume = tuple(prompt_token_ids), tuple(resume_token_ids)
         self.admission.check_request(prompt, params, resume)
+        self.compiler.check(params)
         self.admission.reserve_place(len(prompt) + len(resume))
         self.submit_reserved(request_id, prompt, params, resume_token_ids=resume, cache_salt=cache_salt)
 
@@ -166,6 +175,7 @@ class EngineCore:
                 ThoughtSplitter(params.thoughts) if params.thoughts is not None else None,
                 ToolCallParser(params.tool_calls, sequence.index) if params.tool_calls is not None else None,
             )
+            self._steering.open(sequence.sequence_id, params, request.stop_ids)
         self._tally.num_prompt_tokens += len(prompt)
         self._scheduler.enqueue_request(request, len(prompt) + len(resume_token_ids))
         if resume_token_ids:
@@ -219,11 +229,22 @@ class EngineCore:
         plan = self._scheduler.schedule()
         if plan is not None:
             self._note_starts()
-            self._runner.launch(plan)
-            self._in_flight.note_launch(plan)
+            self._launch(plan)
         if self._in_flight.is_full or (plan is None and self._in_flight):
             deltas += self._collect()
         return deltas
+
+    def _launch(self, plan: StepPlan) -> None:
+        """Launch a step. If it needs masks they follow: now, computed while the step computes; or once the tokens of
+        the step in flight are known, while this one computes."""
+        if not plan.needs_masks or self._in_flight:
+            self._unmasked = plan if plan.needs_masks else None
+            self._runner.launch(plan)
+        else:
+            masks = self._steering.start_masks(plan)
+            self._runner.launch(plan)
+            self._runner.supply_masks(masks.result())
+        self._in_flight.note_launch(plan)
 
     def _collect(self) -> list[RequestDelta]:
         """Wait for the oldest step in flight and return its deltas."""
@@ -231,6 +252,9 @@ class EngineCore:
         new_tokens = self._scheduler.commit(self._in_flight.take_oldest(), output)
         self._tally.note_step(len(new_tokens))
         deltas = [self._emit(new.request, new.sequence, new.sampled) for new in new_tokens]
+        if self._unmasked is not None:
+            self._runner.supply_masks(self._steering.masks(self._unmasked))
+            self._unmasked = None
         for request in self._scheduler.prompts_done:
             deltas += self._end_prompt(request)
         return deltas
@@ -269,6 +293,9 @@ class EngineCore:
         self, request: Request, sequence: Sequence, output: SequenceText
     ) -> tuple[Said, FinishReason | None]:
         """What the newest token completes, and whether it ends the sequence. A stop token has no text."""
+        steered = self._steering.get(sequence.sequence_id)
+        if steered is not None and steered.is_broken:
+            return output.flush(), "abort"
         reason = request.finish_reason_after(sequence)
         if reason == "stop":
             return output.flush(), _stopped(output)
@@ -276,9 +303,12 @@ class EngineCore:
         said = output.push(sequence.token_ids[-1], may_stop=may_stop)
         if output.is_complete:
             return said, _stopped(output)
+        if steered is not None:
+            newest = sequence.token_ids[-1]
+            reason = steered.advance(newest, is_thinking=output.is_thinking, text=output.answered) or reason
         if reason is not None:
             said = said.then(output.flush())
-        return said, reason
+        return said, _stopped(output) if reason == "stop" else reason
 
     def _replay(self, request: Request, sequence: Sequence, resume_token_ids: tuple[int, ...]) -> None:
         """Feed the resumed tokens to the text of the sequence; they may turn out to end it."""
@@ -295,6 +325,7 @@ class EngineCore:
     def _finish(self, request: Request, sequence: Sequence, reason: FinishReason) -> None:
         self._scheduler.finish_sequence(request, sequence, reason)
         del self._texts[sequence.sequence_id]
+        self._steering.close(sequence.sequence_id)
         if not request.unfinished:
             del self._requests[request.request_id]
             if reason == "abort":
@@ -311,6 +342,11 @@ class EngineCore:
     def stats(self) -> EngineStats:
         """A snapshot of all counters."""
         return self._tally.snapshot(self._scheduler, self._cache, self._swapper, self.admission.num_tokens)
+
+    @property
+    def compiler(self) -> GrammarCompiler:
+        """Compiles the constraints of requests; for any thread."""
+        return self._steering.compiler
 
     @property
     def pool_plan(self) -> PoolPlan:
@@ -342,6 +378,7 @@ class EngineCore:
 
     def close(self) -> None:
         """Free the runner: model, pages and, with several processes, the other processes."""
+        self._steering.shut_down()
         self._runner.close()
 
 
@@ -369,9 +406,15 @@ def load_engine(config: EngineConfig, *, has_queue_bound: bool = True) -> Loaded
     Raises CheckpointError, NotDivisible, RankLost or OperatorsUnavailable.
     """
     from engine.runner import load_divided, load_runner
-    from engine.text.tokenizer import IncrementalDetokenizer
 
     loaded = load_divided(config) if config.tensor_parallel > 1 else load_runner(config)
+    return engine_around(loaded, has_queue_bound=has_queue_bound)
+
+
+def engine_around(loaded: "LoadedModel", *, has_queue_bound: bool = True) -> LoadedEngine:
+    """An engine around a model that is loaded."""
+    from engine.text.tokenizer import IncrementalDetokenizer
+
     tokenizer = loaded.tokenizer
 
     def make_detokenizer(skip_special: bool, shown: tuple[str, ...], prompt: tuple[int, ...]) -> Detokenizer:
@@ -379,7 +422,15 @@ def load_engine(config: EngineConfig, *, has_queue_bound: bool = True) -> Loaded
             return NoText()
         return IncrementalDetokenizer(tokenizer, skip_special, prompt, shown_ids=tokenizer.ids_of(shown))
 
-    core = EngineCore(loaded.runner, loaded.config, make_detokenizer, has_queue_bound=has_queue_bound)
+    limits = loaded.runner.limits
+    vocabulary = None if tokenizer is None else Vocabulary(tokenizer, limits.vocab_size, limits.eos_token_ids)
+    core = EngineCore(
+        loaded.runner,
+        loaded.config,
+        make_detokenizer,
+        has_queue_bound=has_queue_bound,
+        compiler=GrammarCompiler(vocabulary),
+    )
     return LoadedEngine(core, tokenizer, loaded.info, loaded.is_alive)
 
 

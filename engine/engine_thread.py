@@ -38,9 +38,8 @@ class EngineThread:
         else:
             core = loaded.core
             self._are_all_alive = loaded.is_alive
-            serving = Serving(
-                core.admission, core.limits, core.step_limits, loaded.info, loaded.tokenizer, core.stats()
-            )
+            limits = (core.admission, core.limits, core.step_limits)
+            serving = Serving(*limits, loaded.info, loaded.tokenizer, core.stats(), core.compiler)
             self._receiver.on_loaded(serving)
             serve_core(core, self._inbox, self._receiver)
         self._receiver.on_end()

@@ -204,6 +204,7 @@ class LLM:
         each = one_per_prompt(params, SamplingParams(), len(read))
         for (_, token_ids), its_params in zip(read, each, strict=True):
             self._core.admission.check_request(tuple(token_ids), its_params)
+            self._core.compiler.check(its_params)
         submits = [
             partial(self._core.add_request, prompt_token_ids=token_ids, params=its_params)
             for (_, token_ids), its_params in zip(read, each, strict=True)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Literal
 
-from engine.config import ModelLimits, PoolingParams, SamplingParams
+from engine.config import Constraint, ModelLimits, PoolingParams, SamplingParams
 from engine.errors import EngineDead, EngineError, InvalidRequest
 from engine.prompt_reading import PromptReading
 
@@ -202,6 +202,7 @@ class Request:
     num_preemptions: int = 0
     stop_ids: frozenset[int] = field(default_factory=frozenset)
     max_length: int = 0  #: most tokens of a sequence, prompt included; 0: what max_tokens allows
+    step_params: SamplingParams = field(init=False)  #: `params` without the text of a constraint, for plans
     needs_history: bool = field(init=False)  #: SamplingParams.needs_history, kept because every step reads it
     submitted_s: float = 0.0  #: by the core's clock
     queue_s: float | None = None  #: how long it waited for its first step
@@ -210,6 +211,9 @@ class Request:
         longest = self.num_prompt_tokens + self.params.max_tokens
         self.max_length = min(longest, self.max_length or longest)
         self.needs_history = self.params.needs_history
+        self.step_params = self.params
+        if self.params.constraint is not None:
+            self.step_params = replace(self.params, constraint=Constraint(self.params.constraint.kind))
 
     @property
     def unfinished(self) -> list[Sequence]:

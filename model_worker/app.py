@@ -15,6 +15,7 @@ from service_kit.bodies import Bodies
 from service_kit.docs_page import add_api_docs
 from service_kit.openai.routes import add_openai_routes
 from service_kit.origins import Hosts, OriginGuard
+from service_kit.request_ids import RequestIds
 from service_kit.route_docs import Access
 
 
@@ -40,6 +41,7 @@ def create_app(settings: WorkerSettings, engine: Engine | None = None, *, bodies
     add_api_docs(app, WORKER_DOC, routers, is_served=settings.api_docs)
     hosts = Hosts(settings.allowed_hosts, is_open_locally=settings.is_on_loopback and credentials.is_public)
     app.add_middleware(OriginGuard, hosts=hosts)
+    app.add_middleware(RequestIds)
     return app
 
 

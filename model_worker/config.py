@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 from pydantic import BeforeValidator, Field, SecretStr, create_model, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
-from engine.config import EngineConfig
+from engine.config import EngineConfig, ToolFormat
 from engine.settings import SettingField, setting_fields
 from service_kit.origins import ALLOWED_HOSTS_HELP, AllowedHosts, is_loopback
 from wire.chat import TemplateKwargs
@@ -102,6 +102,10 @@ class WorkerSettings(_EngineSettings):
         default={},
         description="JSON object of values for the model's chat template where a request names none, as "
         '{"enable_thinking": false}',
+    )
+    tool_format: Literal["auto"] | ToolFormat = Field(
+        default="auto",
+        description="Form of the model's tool calls. auto: the one that its chat template shows (docs/tools.md)",
     )
     default_max_tokens: int = Field(default=2048, ge=1, description="Most tokens of an answer whose request names none")
     max_body_bytes: int = Field(default=1 << 20, ge=1024, description="Most bytes of a request's body")

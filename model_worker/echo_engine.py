@@ -9,7 +9,7 @@ import asyncio
 import math
 import re
 import zlib
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from itertools import cycle
 
 from engine.text.thoughts import DEFAULT_TAGS, Said, ThoughtSplitter
@@ -76,6 +76,8 @@ class EchoEngine:
         """One token per word, its id a hash of the word. There are no special tokens."""
         if isinstance(source, tuple):
             return Prompt(source=source, token_ids=source)
+        if not isinstance(source, str) and source.tool_choice not in (None, "auto", "none"):
+            raise ApiError(ErrorCode.UNSUPPORTED_PARAMETER, "The echo engine calls no tools.", param="tool_choice")
         texts = (source,) if isinstance(source, str) else tuple(message.content for message in source.messages)
         token_ids = tuple(_token_id(word) for text in texts for word in _WORD.findall(text))
         tags = None if isinstance(source, str) else DEFAULT_TAGS
@@ -85,6 +87,10 @@ class EchoEngine:
         """Its words; token ids that were given as such are words of digits."""
         words = _words_of(prompt)
         return PromptEcho("".join(words), prompt.token_ids, TopLogprob(prompt.token_ids[0], 0.0, words[0]))
+
+    def token_texts(self, token_ids: Sequence[int]) -> tuple[str, ...]:
+        """Its digits: words are not found by their ids."""
+        return tuple(f" {token_id}" for token_id in token_ids)
 
     async def generate(
         self,

@@ -4,11 +4,11 @@ Implemented by PagedEngine (Agon's own engine), EchoEngine (for development and 
 server). Nothing here imports torch. Errors that concern one request are raised as ApiError.
 """
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from engine.config import ThoughtTags
+from engine.config import Constraint, ThoughtTags, ToolCallSyntax
 from wire.answers import Delta, Finished, PromptEcho
 from wire.chat import ChatMessage, SamplingOptions, TemplateKwargs
 from wire.embeddings import PoolingFields
@@ -51,11 +51,14 @@ def source_of(asked: GenerateRequest) -> PromptSource:
 @dataclass(frozen=True, slots=True)
 class Prompt:
     """A rendered prompt. `token_ids` is empty where only the other server knows them (RemoteEngine). `thoughts`:
-    between which tags the model thinks; None for plain text, whose continuation is given as it is."""
+    between which tags the model thinks; None for plain text, whose continuation is given as it is. `tool_calls`: how
+    calls are read out of the answer; None: they are text. `constraint`: what the answer must be, to be a call."""
 
     source: PromptSource
     token_ids: tuple[int, ...]
     thoughts: ThoughtTags | None = None
+    tool_calls: ToolCallSyntax | None = None
+    constraint: Constraint | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +99,11 @@ class Engine(Protocol):
 
     def echo(self, prompt: Prompt) -> PromptEcho:
         """The prompt as text and tokens. Raises UNSUPPORTED_PARAMETER where another server knows them."""
+        ...
+
+    def token_texts(self, token_ids: Sequence[int]) -> tuple[str, ...]:
+        """The text of each token by itself. Raises INVALID_REQUEST for ids outside the vocabulary, or
+        UNSUPPORTED_PARAMETER where another server knows them. Thread-safe."""
         ...
 
     def generate(

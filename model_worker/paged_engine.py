@@ -4,12 +4,13 @@ import asyncio
 import math
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from itertools import count
 
 import torch
 
 from engine.async_engine import AsyncEngine, RequestStream
-from engine.config import PoolingParams, SamplingParams
+from engine.config import PoolingParams, SamplingParams, ToolFormat
 from engine.errors import (
     CheckpointError,
     CheckpointUnavailable,
@@ -27,9 +28,10 @@ from engine.runner import follow_if_told_to
 from engine.stats import EngineStats
 from model_worker.answer_end import SampleUsage
 from model_worker.config import WorkerSettings
-from model_worker.engine_protocol import Accepted, Piece, Prompt, PromptSource
+from model_worker.engine_protocol import Accepted, Conversation, Piece, Prompt, PromptSource
 from model_worker.errors import BadCheckpoint, EngineBroken, LoadFailed, StartError
 from model_worker.logprobs import named_token, prompt_logprobs, token_logprobs
+from model_worker.tool_requests import template_messages, tool_request, wire_calls
 from model_worker.translate import SamplingDefaults, as_api_error, sampling_params
 from wire.answers import Delta, PromptEcho
 from wire.chat import SamplingOptions, TemplateKwargs
@@ -55,6 +57,7 @@ class PagedEngine:
         defaults: SamplingDefaults,
         default_max_tokens: int,
         chat_template_kwargs: TemplateKwargs,
+        tool_format: ToolFormat | None = None,
     ) -> None:
         self.card = card
         self.capacity = capacity
@@ -63,6 +66,7 @@ class PagedEngine:
         self._defaults = defaults
         self._default_max_tokens = default_max_tokens
         self._chat_template_kwargs = chat_template_kwargs
+        self._tool_format = tool_format
         self._ordinals = count()
 
     @staticmethod
@@ -107,6 +111,7 @@ class PagedEngine:
             defaults=defaults,
             default_max_tokens=settings.default_max_tokens,
             chat_template_kwargs=settings.chat_template_kwargs,
+            tool_format=None if settings.tool_format == "auto" else settings.tool_format,
         )
 
     @property
@@ -123,21 +128,28 @@ class PagedEngine:
         """Token ids of a text or of a conversation. Raises ApiError for messages that the model's template rejects."""
         if isinstance(source, tuple):
             return Prompt(source=source, token_ids=source)
-        if not isinstance(source, str) and source.tools and source.tool_choice != "none":
-            raise ApiError(ErrorCode.UNSUPPORTED_PARAMETER, "This engine calls no tools.", param="tools")
         try:
             if isinstance(source, str):
                 token_ids = self._tokenizer.encode(source, add_special_tokens=add_special_tokens is not False)
                 return Prompt(source=source, token_ids=tuple(token_ids))
-            token_ids = self._tokenizer.render_chat(
-                [message.model_dump() for message in source.messages],
-                add_generation_prompt=source.add_generation_prompt,
-                chat_template_kwargs=self._chat_template_kwargs | source.chat_template_kwargs,
-                continue_final_message=source.continue_final_message,
-            )
+            return self._render(source)
         except EngineError as error:
             raise as_api_error(error) from None
-        return Prompt(source=source, token_ids=tuple(token_ids), thoughts=self._tokenizer.thought_tags(token_ids))
+
+    def _render(self, conversation: Conversation) -> Prompt:
+        """The prompt of a conversation. Raises InvalidRequest."""
+        tokenizer, tools = self._tokenizer, tool_request(conversation)
+        token_ids = tokenizer.render_chat(
+            template_messages(conversation.messages),
+            conversation.add_generation_prompt,
+            self._chat_template_kwargs | tokenizer.template_kwargs(conversation.chat_template_kwargs),
+            tools=tools.shown,
+            continue_final_message=conversation.continue_final_message,
+        )
+        answer = tools.answer(
+            tokenizer, token_ids, tool_format=self._tool_format, is_continued=conversation.continue_final_message
+        )
+        return Prompt(conversation, tuple(token_ids), answer.thoughts, answer.tool_calls, answer.constraint)
 
     def echo(self, prompt: Prompt) -> PromptEcho:
         """The text as it was given, or that of the tokens with the special ones in it."""
@@ -146,6 +158,13 @@ class PagedEngine:
         if not isinstance(text, str):
             text = self._tokenizer.decode(token_ids, skip_special_tokens=False)
         return PromptEcho(text, token_ids, named_token(token_ids[0], 0.0, self._tokenizer.token_bytes))
+
+    def token_texts(self, token_ids: Sequence[int]) -> tuple[str, ...]:
+        """The text of each token, with U+FFFD for parts of characters."""
+        known = self._tokenizer.vocab_size
+        if any(token_id >= known for token_id in token_ids):
+            raise ApiError(ErrorCode.INVALID_REQUEST, f"tokens: ids must be below {known}", param="tokens")
+        return tuple(self._tokenizer.token_bytes(token_id).decode(errors="replace") for token_id in token_ids)
 
     async def generate(
         self,
@@ -175,14 +194,30 @@ class PagedEngine:
             default_max_tokens=self._default_max_tokens,
             thoughts=prompt.thoughts,
         )
+        if prompt.tool_calls is not None:
+            params = replace(params, tool_calls=replace(prompt.tool_calls, id_seed=request_id))
+        if prompt.constraint is not None:
+            if params.constraint is not None:
+                message = "response_format: not together with a tool_choice that forces calls"
+                raise ApiError(ErrorCode.INVALID_REQUEST, message, param="response_format")
+            params = replace(params, constraint=prompt.constraint)
+        if params.needs_masks:
+            await self._check_constraint(params, "tools" if prompt.constraint is not None else _param_of(sampling))
         async with self._submitted(prompt.token_ids, params, request_id, resume_token_ids, cache_salt) as stream:
             yield Accepted()
             usage = SampleUsage(params.n)
             async for delta in stream:
-                if params.n > 1 or delta.text or delta.token_ids or delta.thoughts or delta.prompt_logprobs:
+                if params.n > 1 or _says_something(delta):
                     yield self._delta(delta, is_one=params.n == 1)
                 if delta.finish_reason is not None and (finished := usage.take(delta)) is not None:
                     yield finished
+
+    async def _check_constraint(self, params: SamplingParams, param: str) -> None:
+        """Compile the constraint in a thread. Raises ApiError, which names the field of the client's request."""
+        try:
+            await asyncio.to_thread(self._engine.check_constraint, params)
+        except EngineError as error:
+            raise ApiError(ErrorCode.INVALID_REQUEST, str(error), param=param) from None
 
     def _delta(self, delta: RequestDelta, *, is_one: bool) -> Delta:
         """A delta in wire types. Called for every token."""
@@ -195,6 +230,7 @@ class PagedEngine:
             delta.index,
             None if delta.logprobs is None else token_logprobs(delta.logprobs, token_bytes),
             None if delta.prompt_logprobs is None else prompt_logprobs(delta.prompt_logprobs, token_bytes),
+            tool_calls=wire_calls(delta.tool_calls),
             finish_reason=None if is_one else delta.finish_reason,
         )
 
@@ -283,6 +319,15 @@ class PagedEngine:
     async def shutdown(self) -> None:
         """Abort what runs and end the engine."""
         await self._engine.shutdown()
+
+
+def _says_something(delta: RequestDelta) -> bool:
+    return bool(delta.text or delta.token_ids or delta.thoughts or delta.tool_calls or delta.prompt_logprobs)
+
+
+def _param_of(sampling: SamplingOptions) -> str:
+    """The field of the client's request that steers its tokens."""
+    return "thinking_budget" if sampling.constraint is None else sampling.constraint.param
 
 
 def has_own_process(settings: WorkerSettings) -> bool:

@@ -7,7 +7,7 @@ of its errors is not passed on, because it may name the model or quote the reque
 import asyncio
 import hashlib
 import json
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -18,6 +18,8 @@ from engine.text.thoughts import DEFAULT_TAGS, Said, ThoughtSplitter
 from model_worker.config import WorkerSettings
 from model_worker.engine_protocol import Accepted, Piece, Prompt, PromptSource
 from model_worker.errors import BadSettings
+from model_worker.remote_tools import called, check_continuation, request_messages, tool_fields
+from model_worker.tool_requests import wire_calls
 from wire.answers import Delta, Finished, PromptEcho
 from wire.chat import FinishReason, SamplingOptions, TemplateKwargs, Usage
 from wire.embeddings import PoolingFields
@@ -39,6 +41,8 @@ _PORTABLE = (
 )
 
 
+#: The other server's finish reasons that are more than "stop".
+_FINISH: Mapping[str, FinishReason] = {"length": "length", "tool_calls": "tool_calls"}
 _NOTHING = Said("", "")
 
 
@@ -124,13 +128,20 @@ class RemoteEngine:
             raise ApiError(ErrorCode.UNSUPPORTED_PARAMETER, "This model takes no token ids.", param="prompt")
         if add_special_tokens is not None:
             raise ApiError(ErrorCode.UNSUPPORTED_PARAMETER, "This model does not take it.", param="add_special_tokens")
-        return Prompt(source=source, token_ids=(), thoughts=None if isinstance(source, str) else DEFAULT_TAGS)
+        if isinstance(source, str):
+            return Prompt(source=source, token_ids=())
+        check_continuation(source)
+        return Prompt(source=source, token_ids=(), thoughts=DEFAULT_TAGS)
 
     def echo(self, prompt: Prompt) -> PromptEcho:
         """Raises UNSUPPORTED_PARAMETER: the other server keeps its tokens."""
         raise ApiError(
             ErrorCode.UNSUPPORTED_PARAMETER, "This model's tokens are not known: ask without echo.", param="echo"
         )
+
+    def token_texts(self, token_ids: Sequence[int]) -> tuple[str, ...]:
+        """Raises UNSUPPORTED_PARAMETER: the other server keeps its tokens."""
+        raise ApiError(ErrorCode.UNSUPPORTED_PARAMETER, "This model's tokens are not known.", param="model")
 
     async def generate(
         self,
@@ -217,10 +228,9 @@ class RemoteEngine:
             raise AssertionError("tokenise refuses token ids")
         if isinstance(source, str):
             return "/completions", body | {"prompt": source}
-        # Some servers refuse the thoughts of earlier answers, and none needs them.
-        messages = [{"role": message.role, "content": message.content} for message in source.messages]
         kwargs = self._chat_template_kwargs | source.chat_template_kwargs
-        return "/chat/completions", body | {"messages": messages} | ({"chat_template_kwargs": kwargs} if kwargs else {})
+        body |= {"messages": request_messages(source.messages), **tool_fields(source)}
+        return "/chat/completions", body | ({"chat_template_kwargs": kwargs} if kwargs else {})
 
     async def _read(self, response: httpx.Response, tags: ThoughtTags | None) -> AsyncGenerator[Piece, None]:
         """Thoughts come in a field of their own, or between tags where the other server does not know them."""
@@ -231,14 +241,15 @@ class RemoteEngine:
         async for data in self._data(response):
             said, reason, usage = _parse(data, usage)
             if reason is not None:
-                finish_reason = "length" if reason == "length" else "stop"
+                finish_reason = _FINISH.get(reason, "stop")
             if said.thoughts:
                 splitter = None
             num_deltas += said != _NOTHING
             if splitter is not None:
-                said = splitter.push(said.text)
+                said = splitter.push(said.text)._replace(tool_calls=said.tool_calls)
             if said != _NOTHING:
-                yield Delta(text=said.text, token_ids=(), thoughts=said.thoughts)
+                calls = wire_calls(said.tool_calls)
+                yield Delta(text=said.text, token_ids=(), thoughts=said.thoughts, tool_calls=calls)
         rest = splitter.flush() if splitter is not None else _NOTHING
         if rest != _NOTHING:
             yield Delta(text=rest.text, token_ids=(), thoughts=rest.thoughts)
@@ -287,7 +298,8 @@ def _parse(data: str, usage: dict[str, Any] | None) -> tuple[Said, str | None, d
         thoughts = delta.get("reasoning_content") or delta.get("reasoning") or ""
         if not isinstance(thoughts, str):
             raise ValueError("thoughts that are no text")
-        return Said(thoughts + said.thoughts, said.text), choice.get("finish_reason"), usage
+        said = Said(thoughts + said.thoughts, said.text, called(delta))
+        return said, choice.get("finish_reason"), usage
     except (ValueError, AttributeError, KeyError, TypeError):
         raise ApiError(ErrorCode.WORKER_FAILED, "The model's server broke off the answer.") from None
 

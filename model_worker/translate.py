@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any, TypeVar
 
-from engine.config import SamplingParams, ThoughtTags
+from engine.config import Constraint, SamplingParams, ThoughtTags
 from engine.errors import ContextTooLong, EngineDead, EngineError, InvalidRequest, QueueFull
 from engine.json_files import quoted
 from model_worker.errors import BadCheckpoint
@@ -82,6 +82,8 @@ def sampling_params(
             include_stop_str_in_output=bool(options.include_stop_str_in_output),
             skip_special_tokens=options.skip_special_tokens is not False,
             thoughts=thoughts,
+            constraint=options.constraint and Constraint(options.constraint.kind, options.constraint.value),
+            thinking_budget=options.thinking_budget,
         )
     except InvalidRequest as error:
         raise as_api_error(error) from None

@@ -22,7 +22,7 @@ from service_kit.logs import log_event
 from wire.answers import Delta, Finished
 from wire.embeddings import EmbedReply, EmbedRequest
 from wire.errors import ApiError, ErrorCode
-from wire.workers import GenerateRequest, Load, WorkerState
+from wire.workers import GenerateRequest, Load, TokensReply, TokensRequest, WorkerState
 
 _logger = logging.getLogger(__name__)
 
@@ -154,6 +154,23 @@ class Worker:
             if record.is_finished:
                 self._mean_answer_s += 0.1 * (record.seconds - self._mean_answer_s)
             record.close()
+
+    async def tokens(self, asked: TokensRequest) -> TokensReply:
+        """The tokens of a prompt, or the text of tokens. Raises ApiError."""
+        engine = self.engine
+        if asked.generate is not None:
+            prompt = await _tokenise(engine, asked.generate)
+        else:
+            prompt = engine.tokenise(asked.token_ids or ())
+        if not prompt.token_ids:
+            raise ApiError(ErrorCode.INVALID_REQUEST, "The prompt has no tokens that are known.", param="prompt")
+        pieces = await asyncio.to_thread(engine.token_texts, prompt.token_ids)
+        return TokensReply(
+            token_ids=prompt.token_ids,
+            text=engine.echo(replace(prompt, source=prompt.token_ids)).text,
+            pieces=pieces,
+            context_length=engine.card.context_length,
+        )
 
     def _note(self, piece: Piece, record: AnswerRecord) -> None:
         """Measure a piece. Raises ApiError for an answer that the engine has aborted. Called for every token."""

@@ -12,6 +12,7 @@ from fastapi.responses import JSONResponse, Response
 from starlette.exceptions import HTTPException
 
 from service_kit.logs import log_event
+from service_kit.request_ids import HEADER, request_id_of
 from wire.errors import ApiError, ErrorCode
 
 _logger = logging.getLogger(__name__)
@@ -78,8 +79,12 @@ async def _on_http_exception(_: Request, error: Exception) -> Response:
 
 async def _on_bug(request: Request, error: Exception) -> Response:
     route = getattr(request.scope.get("route"), "path", None)
-    log_event(_logger, "internal_error", logging.ERROR, exc_info=error, route=route)
-    return error_response(_bug())
+    request_id = request_id_of(request.scope)
+    log_event(_logger, "internal_error", logging.ERROR, exc_info=error, route=route, request_id=request_id)
+    response = error_response(_bug())
+    if request_id is not None:  # such an answer is made around all middleware
+        response.headers[HEADER] = request_id
+    return response
 
 
 def _bug() -> ApiError:

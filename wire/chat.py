@@ -4,6 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints
 
+from wire.constraints import OutputConstraint
 from wire.tools import CallId, ToolCalls
 
 Role = Literal["system", "user", "assistant", "tool"]
@@ -80,6 +81,9 @@ class SamplingFields(BaseModel):
     ignore_eos: bool | None = Field(default=None, description="go on after an end-of-sequence token")
     min_tokens: int | None = Field(default=None, ge=0, le=1_000_000, description="no end before so many tokens")
     n: int | None = Field(default=None, ge=1, le=MAX_SAMPLES, description="number of answers")
+    thinking_budget: int | None = Field(
+        default=None, ge=0, le=1_000_000, description="most tokens of thoughts, then the answer begins"
+    )
     include_stop_str_in_output: bool | None = Field(default=None, description="keep the stop string in the text")
     skip_special_tokens: bool | None = Field(
         default=None, description="leave special tokens out of the text; null: true"
@@ -100,6 +104,7 @@ class SamplingOptions(SamplingFields):
     logprobs: int | None = Field(
         default=None, ge=0, le=MAX_LOGPROBS, description="log probabilities of so many of the likeliest tokens, too"
     )
+    constraint: OutputConstraint | None = Field(default=None, description="what the text of the answer must match")
     prompt_logprobs: int | None = Field(
         default=None, ge=0, le=MAX_LOGPROBS, description="likewise, of every token of the prompt given those before it"
     )

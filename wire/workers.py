@@ -224,6 +224,31 @@ class GenerateRequest(_Frozen):
         return self.sampling.n or 1
 
 
+class TokensRequest(_Frozen):
+    """Body of `POST /internal/tokens`: the prompt of a request, or the text of tokens."""
+
+    epoch: int | None = Field(default=None, description="refuse the request unless the worker has this epoch")
+    generate: GenerateRequest | None = Field(default=None, description="whose prompt; either this or token_ids")
+    token_ids: tuple[TokenId, ...] | None = Field(
+        default=None, fail_fast=True, min_length=1, description="tokens whose text is asked for"
+    )
+
+    @model_validator(mode="after")
+    def _one_question(self) -> "TokensRequest":
+        if (self.generate is None) == (self.token_ids is None):
+            raise ValueError("exactly one of generate and token_ids is needed")
+        return self
+
+
+class TokensReply(_Frozen):
+    """Answer of `POST /internal/tokens`."""
+
+    token_ids: tuple[int, ...]
+    text: str = Field(description="of all tokens, special ones included")
+    pieces: tuple[str, ...] = Field(description="the text of each token")
+    context_length: int = Field(description="of the model, in tokens")
+
+
 class GenerateDelta(_Frozen):
     """SSE event `delta`; `seq` counts the deltas of this stream from 0. `text` may be empty while the model thinks, or
     while an incomplete character or a possible stop string is held back."""

@@ -33,6 +33,7 @@ from controller.routes.votes import add_vote_export_route, add_vote_route
 from controller.routes.workers import add_internal_worker_routes, add_pools_route, add_worker_list_route
 from controller.votes.recent_votes import RecentVotes
 from controller.workers.pools import Pools
+from controller.workers.worker_tokens import WorkerTokens
 from service_kit.bodies import Bodies
 from service_kit.docs_page import add_api_docs
 from service_kit.openai.routes import add_openai_routes
@@ -78,7 +79,15 @@ def add_routes(
     runners = (battles.runner, chats.runner)
     add_metrics_route(open_ if settings.public_metrics else admin, base.metrics, workers.table, runners)
     arena = ArenaBackend(
-        addresses, limits, base.salts, workers.table, workers.dispatcher, workers.relay, identities, terms
+        addresses,
+        limits,
+        base.salts,
+        workers.table,
+        workers.dispatcher,
+        workers.relay,
+        identities,
+        terms,
+        WorkerTokens(workers.http, workers.table),
     )
     add_openai_routes(user, bodies, arena)
     add_battle_routes(user, bodies, identities, limits, battles.battles, terms)

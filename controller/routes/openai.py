@@ -15,12 +15,14 @@ from controller.workers.dispatch import Dispatcher, Lane, Wish
 from controller.workers.relay import Relay
 from controller.workers.routing_table import RoutingTable
 from controller.workers.upstream import Opened
+from controller.workers.worker_tokens import WorkerTokens
 from service_kit.event_stream import STALL_S
+from service_kit.openai.backend import with_salt
 from wire.answers import Delta, Finished
 from wire.embeddings import EmbedReply, EmbedRequest
 from wire.errors import ErrorCode
 from wire.openai.models import ModelObject
-from wire.workers import GenerateRequest
+from wire.workers import GenerateRequest, TokensReply, TokensRequest
 
 
 class ArenaBackend:
@@ -50,6 +52,7 @@ class ArenaBackend:
         relay: Relay,
         identities: Identities,
         terms: Terms,
+        tokens: WorkerTokens,
     ) -> None:
         self._addresses = addresses
         self._limits = limits
@@ -59,6 +62,7 @@ class ArenaBackend:
         self._relay = relay
         self._identities = identities
         self._terms = terms
+        self._tokens = tokens
         self._started = int(time.time())
 
     def models(self) -> Sequence[ModelObject]:
@@ -74,7 +78,7 @@ class ArenaBackend:
     ) -> AsyncGenerator[Delta | Finished, None]:
         """As Backend.answer; holds a lease at a worker as long as it is open."""
         lane, salt = await self._reserve(request, model)
-        salted = generate.model_copy(update={"cache_salt": salt})
+        salted = with_salt(generate, salt)
         async with lane, aclosing(self._relay.answer(lane, salted)) as events:
             async for event in events:
                 if not isinstance(event, Opened):
@@ -95,3 +99,8 @@ class ArenaBackend:
         charge = self._limits.charge(client, "completion")
         [lane] = await self._dispatcher.reserve([Wish(model)], "chat", charge)
         return lane, salt
+
+    async def tokens(self, request: Request, model: str, asked: TokensRequest) -> TokensReply:
+        """As Backend.tokens; counts as a request in the caller's rate."""
+        await self._limits.check(self._addresses.of(request), "completion")
+        return await self._tokens.ask(model, asked)

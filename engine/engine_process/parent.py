@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 from engine.backend import Command, Drain, Receiver, Serving, Stop
 from engine.config import EngineConfig
+from engine.constraints.compiler import GrammarCompiler
+from engine.constraints.vocabulary import Vocabulary
 from engine.engine_process.messages import HEAD, Died, Load, LoadError, Ready, Shown, Stepped, to_child, to_parent
 from engine.errors import EngineDead
 from engine.memory.admission import AdmissionRule
@@ -142,7 +144,9 @@ class EngineProcess:
             max_tokens=self._config.max_queued_tokens,
         )
         tokenizer = self._read_tokenizer(self._config)
-        return Serving(admission, ready.limits, ready.step_limits, ready.info, tokenizer, ready.stats)
+        vocabulary = Vocabulary(tokenizer, ready.limits.vocab_size, ready.limits.eos_token_ids)
+        compiler = GrammarCompiler(vocabulary)
+        return Serving(admission, ready.limits, ready.step_limits, ready.info, tokenizer, ready.stats, compiler)
 
     def _wait(self) -> int:
         """The exit code of the process, which has closed its socket."""

@@ -290,6 +290,11 @@ class StepKernels(Protocol):
 
     # Sampling
 
+    def mask_tokens(self, logits: torch.Tensor, mask_rows: torch.Tensor, words: torch.Tensor) -> None:
+        """Forbid tokens, in place: their logits become -inf. logits [R, V] float32; mask_rows [R] int64: row of words
+        for each, -1: none; words [N, W] int32: token t may be sampled if bit t % 32 of word t // 32 is set."""
+        ...
+
     def add_biases(self, logits: torch.Tensor, token_ids: torch.Tensor, biases: torch.Tensor) -> None:
         """Add biases to logits of single tokens, in place. logits [R, V] float32; token_ids [R, N] int32, distinct in a
         row, -1: padding; biases [R, N] float32, -inf: forbidden."""

@@ -7,6 +7,7 @@ slots. Knows no requests and decides nothing about pages. Used by exactly one th
 import time
 from collections import deque
 from collections.abc import Iterable
+from dataclasses import dataclass
 from itertools import chain
 
 import numpy as np
@@ -24,6 +25,7 @@ from engine.batch import (
     ScheduledSequence,
     StepOutput,
     StepPlan,
+    TokenMasks,
 )
 from engine.config import ModelLimits, SamplingParams
 from engine.kernels import reference
@@ -38,6 +40,17 @@ from engine.runner.pool import zeroed_pool
 from engine.runner.runner import run_step
 from engine.sampling.prompt_rows import read_rows
 from engine.sampling.sampler import SamplingRow, sample
+
+
+@dataclass(frozen=True, slots=True)
+class _Unsampled:
+    """A step whose forward pass is done."""
+
+    plan: StepPlan
+    hidden: torch.Tensor | None  #: [rows, hidden]; None: the step has no sequences
+    read: tuple[RowsRead | None, ...]
+    compute_s: float
+    move_s: float
 
 
 class EagerRunner:
@@ -63,6 +76,7 @@ class EagerRunner:
         self.limits = limits
         self.max_in_flight = max_in_flight
         self._outputs: deque[StepOutput] = deque()
+        self._unsampled: _Unsampled | None = None  # a step that waits for its masks
         self._newest_tokens = np.full(max_running, PENDING_TOKEN, dtype=np.int64)  # last one drawn in each slot
         self._histories: dict[int, list[int]] = {}  # tokens by slot, only if the parameters need them
         self.pool_plan = plan
@@ -99,13 +113,30 @@ class EagerRunner:
             assert self._mirror is not None, "pages are swapped only where there is a mirror"
             move_s = self._mirror.move(plan.swap_outs, plan.swap_ins)
         self._copy_pages(plan.copies)
-        samples: tuple[tuple[SampledToken, ...], ...] = ()
+        sampling: torch.Tensor | None = None
         read: tuple[RowsRead | None, ...] = ()
         if plan.sequences:
             hidden, last_rows = self._forward(plan.sequences)
-            samples = self._sample(plan.sequences, hidden.index_select(0, last_rows))
+            sampling = hidden.index_select(0, last_rows)
             read = read_rows(plan.sequences, hidden, self._model.logits)
-        self._outputs.append(StepOutput(plan.step, samples, time.perf_counter() - started - move_s, move_s, read))
+        unsampled = _Unsampled(plan, sampling, read, time.perf_counter() - started - move_s, move_s)
+        if plan.needs_masks:
+            self._unsampled = unsampled
+        else:
+            self._finish(unsampled, None)
+
+    @torch.inference_mode()
+    def supply_masks(self, masks: TokenMasks) -> None:
+        """Sample the step launched last under these masks."""
+        unsampled, self._unsampled = self._unsampled, None
+        assert unsampled is not None, "masks are for a step that was launched before"
+        self._finish(unsampled, masks)
+
+    def _finish(self, step: "_Unsampled", masks: TokenMasks | None) -> None:
+        started = time.perf_counter()
+        samples = () if step.hidden is None else self._sample(step.plan.sequences, step.hidden, masks)
+        compute_s = step.compute_s + time.perf_counter() - started
+        self._outputs.append(StepOutput(step.plan.step, samples, compute_s, step.move_s, step.read))
 
     def collect(self) -> StepOutput:
         """The output of the oldest step that was launched and not yet collected; never waits."""
@@ -173,7 +204,7 @@ class EagerRunner:
         return hidden, torch.from_numpy(last_rows[wanted]).to(self._device)
 
     def _sample(
-        self, sequences: tuple[ScheduledSequence, ...], hidden: torch.Tensor
+        self, sequences: tuple[ScheduledSequence, ...], hidden: torch.Tensor, masks: TokenMasks | None
     ) -> tuple[tuple[SampledToken, ...], ...]:
         drawing = [sequence for sequence in sequences if sequence.num_samples > 0]
         if not drawing:
@@ -188,7 +219,8 @@ class EagerRunner:
         if len(rows) > len(drawing):
             counts = torch.tensor([s.num_samples for s in drawing], device=self._device)
             logits = logits.repeat_interleave(counts, dim=0)
-        tokens = iter(sample(logits, rows, self.limits.eos_token_ids, self._operators.argmax, self._operators.draw))
+        eos, operators = self.limits.eos_token_ids, self._operators
+        tokens = iter(sample(logits, rows, eos, operators.argmax, operators.draw, masks))
         samples = tuple(tuple(next(tokens) for _ in range(sequence.num_samples)) for sequence in sequences)
         for sequence, drawn in zip(sequences, samples, strict=True):
             if len(drawn) == 1:

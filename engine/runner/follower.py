@@ -17,7 +17,7 @@ from engine.parallel.followers import meet_leader, say_failed, say_ready
 from engine.parallel.group import Place
 from engine.parallel.processes import leave_signals_to_parent
 from engine.parallel.sockets import keep_to_own_socket
-from engine.runner.leader import CONFIG_KEY, END, plan_codec
+from engine.runner.leader import CONFIG_KEY, END, decode_masks, plan_codec
 from engine.runner.load import choose_device, load_runner
 
 _log = logging.getLogger(__name__)
@@ -41,6 +41,8 @@ def follow(store: Store, place: Place, *, is_local: bool) -> None:
             runner.collect()  # its output is used by rank 0 only
             num_in_flight -= 1
         runner.launch(plan)
+        if plan.needs_masks:
+            runner.supply_masks(decode_masks(group.hear()))
         num_in_flight += 1
     runner.close()
     group.close()

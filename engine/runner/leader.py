@@ -7,7 +7,9 @@ knows a pending token when the next step needs it. Used by one thread; only `is_
 
 import contextlib
 
-from engine.batch import StepOutput, StepPlan
+import numpy as np
+
+from engine.batch import StepOutput, StepPlan, TokenMasks
 from engine.config import ModelLimits, SamplingParams
 from engine.errors import RankLost
 from engine.memory.spec import PoolPlan
@@ -22,12 +24,26 @@ CONFIG_KEY = "config"
 END = b""
 #: Between the loss of a process's connection and the end of that process.
 _EXPLAIN_S = 5.0
+_COUNT_BYTES = 8  #: of the number of masks in a message; the arrays after it are aligned
 _GONE = "another process of tensor parallelism has gone"
 
 
 def plan_codec() -> Codec[StepPlan]:
     """How plans are sent to followers; remembers sampling parameters, which come again in every step."""
     return Codec(StepPlan, repeated=(SamplingParams,))
+
+
+def encode_masks(masks: TokenMasks) -> bytes:
+    """The masks as a message: their number, then the bytes of both arrays. Words as text would be six times as long."""
+    return len(masks.draws).to_bytes(_COUNT_BYTES, "little") + masks.draws.tobytes() + masks.words.tobytes()
+
+
+def decode_masks(message: bytes) -> TokenMasks:
+    """The masks of such a message."""
+    count = int.from_bytes(message[:_COUNT_BYTES], "little")
+    draws = np.frombuffer(message, np.int64, count, _COUNT_BYTES)
+    words = np.frombuffer(message, np.int32, -1, _COUNT_BYTES + draws.nbytes)
+    return TokenMasks(draws, words.reshape(count, -1) if count else words.reshape(0, 0))
 
 
 class Leader:
@@ -70,6 +86,16 @@ class Leader:
         try:
             self._group.tell(self._codec.encode(plan))
             self._runner.launch(plan)
+        except (RankLost, RuntimeError) as error:
+            raise self._blamed(error) from error
+        self._is_waited_for = True
+
+    def supply_masks(self, masks: TokenMasks) -> None:
+        """Send the masks to all ranks, which sample from the same logits. Raises RankLost, as `launch` does."""
+        self._is_waited_for = False
+        try:
+            self._group.tell(encode_masks(masks))
+            self._runner.supply_masks(masks)
         except (RankLost, RuntimeError) as error:
             raise self._blamed(error) from error
         self._is_waited_for = True

@@ -5,7 +5,7 @@ The engine core launches a step and collects it later. All methods are called by
 
 from typing import Protocol
 
-from engine.batch import StepOutput, StepPlan
+from engine.batch import StepOutput, StepPlan, TokenMasks
 from engine.config import ModelLimits
 from engine.memory.spec import PoolPlan
 
@@ -37,6 +37,11 @@ class Runner(Protocol):
     def launch(self, plan: StepPlan) -> None:
         """Start a step. It may compute until `collect` returns its output. Until then the caller must keep the pages
         that the step touches: only steps launched before it may write to them."""
+        ...
+
+    def supply_masks(self, masks: TokenMasks) -> None:
+        """Which tokens the step launched last may sample. Called once after the launch of a plan that needs masks, and
+        of no other, before the next launch and before the step is collected. Until then the step samples nothing."""
         ...
 
     def collect(self) -> StepOutput:

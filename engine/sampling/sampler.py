@@ -11,9 +11,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from engine.batch import SampledToken
+from engine.batch import SampledToken, TokenMasks
 from engine.kernels.operators import DrawFunction, Draws
 from engine.sampling.filters import truncate
+from engine.sampling.masks import forbid
 from engine.sampling.penalties import penalise, penalties_of
 from engine.sampling.philox import uniform
 from engine.sampling.rows import SamplingRow
@@ -27,16 +28,21 @@ def sample(
     eos_token_ids: frozenset[int],
     argmax: Callable[[torch.Tensor], torch.Tensor],
     draw: DrawFunction | None = None,
+    masks: TokenMasks | None = None,
 ) -> list[SampledToken]:
     """One token for each row of logits [R, V], of any floating dtype. argmax, draw: the operators' functions; None:
-    draw in plain torch, which agrees with other implementations except for the rounding of sums."""
-    token_ids = argmax(logits)
+    draw in plain torch, which agrees with other implementations except for the rounding of sums. masks: what some rows
+    may sample; applied before everything else, with rows as draws."""
     scores = logits
+    if masks is not None and len(masks.draws):
+        scores = logits.clone()
+        forbid(scores, masks)
+    token_ids = argmax(scores)
     penalised = penalties_of(rows, eos_token_ids, logits.shape[1], logits.device)
     if penalised is not None:
         index, penalties = penalised
         # For the other rows, sampling in float32 gives the same tokens.
-        scores = logits.to(torch.float32, copy=True)
+        scores = scores.to(torch.float32, copy=scores is logits)
         penalise(scores, index, penalties)
         token_ids[index] = scores[index].argmax(dim=-1)
     random_rows = [i for i, row in enumerate(rows) if not row.params.is_greedy]

@@ -79,7 +79,7 @@ class StepPlanBuilder:
             token_ids,
             start,
             len(samplers),
-            request.params,
+            request.step_params,
             tuple([sampler.seed for sampler in samplers]),
             len(known) - sequence.num_prompt_tokens + sequence.num_pending,
             history,

@@ -117,14 +117,15 @@ class ChatTemplate:
     def call_style(self) -> tuple[bool, bool]:
         """How it wants tool calls of earlier answers: whether arguments are a JSON text, and whether their content is
         an empty text rather than None."""
-        for is_text, arguments in ((False, {}), (True, "{}")):
-            without, empty = (self._probed(arguments, content) for content in (None, ""))
+        ways: tuple[tuple[bool, object], ...] = ((False, {}), (True, "{}"))
+        empty = [self._probed(arguments, "") for _, arguments in ways]
+        for (is_text, arguments), beside in zip(ways, empty, strict=True):
             # A template that writes out whatever the content is would write "None".
-            if without is not None and (empty is None or without.count("None") <= empty.count("None")):
+            without = self._probed(arguments, None)
+            if without is not None and (beside is None or without.count("None") <= beside.count("None")):
                 return is_text, False
-            if empty is not None:
-                return is_text, True
-        return False, False
+        styles = [(is_text, True) for (is_text, _), text in zip(ways, empty, strict=True) if text is not None]
+        return styles[0] if styles else (False, False)
 
     def _probed(self, arguments: object, content: str | None) -> str | None:
         try:

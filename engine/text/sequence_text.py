@@ -40,6 +40,14 @@ class SequenceText:
     splitter: ThoughtSplitter | None = None
     calls: ToolCallParser | None = None
     num_thought_tokens: int = 0  #: tags included
+    answered: str = ""  #: what the last token has completed of the answer, calls included
+
+    @property
+    def is_thinking(self) -> bool:
+        """Whether the output so far ends in thoughts."""
+        return (self.splitter is not None and self.splitter.is_thinking) or (
+            self.calls is not None and self.calls.is_thinking
+        )
 
     @property
     def is_complete(self) -> bool:
@@ -75,12 +83,13 @@ class SequenceText:
 
     def _split(self, text: str, *, is_token: bool = True) -> list[Said]:
         """Thoughts, text and calls in the order in which the model wrote them."""
-        was_thinking = self._is_thinking
+        was_thinking = self.is_thinking
         thoughts = ""
         if self.splitter is not None:
             thoughts, text, _ = self.splitter.push(text)
+        self.answered = text
         said = [Said(thoughts, ""), *self._read_calls(text)]
-        if is_token and (was_thinking or self._is_thinking or any(piece.thoughts for piece in said)):
+        if is_token and (was_thinking or self.is_thinking or any(piece.thoughts for piece in said)):
             self.num_thought_tokens += 1
         return said
 
@@ -88,12 +97,6 @@ class SequenceText:
         if self.calls is None:
             return [Said("", text)]
         return self.calls.push(text) if text else []
-
-    @property
-    def _is_thinking(self) -> bool:
-        return (self.splitter is not None and self.splitter.is_thinking) or (
-            self.calls is not None and self.calls.is_thinking
-        )
 
     def _until_stop(self, said: ReadOnly[Said]) -> Said:
         """All of it as one, up to the first stop string."""

@@ -18,6 +18,7 @@ from engine.errors import InvalidRequest
 from engine.text.chat_template import CONTINUED_HERE, THOUGHTS_KEY, ChatTemplate
 from engine.text.detokenizer import IncrementalDetokenizer
 from engine.text.messages import Values, changed, checked_messages, texts_of, valid
+from engine.text.reasoning_effort import with_effort
 from engine.text.thoughts import DEFAULT_TAGS, KNOWN_TAGS
 from engine.text.token_bytes import byte_alphabet, byte_decoder
 from engine.text.tokenizer_files import (
@@ -160,7 +161,7 @@ class Tokenizer:
             listed = [{key: value for key, value in message.items() if key != THOUGHTS_KEY} for message in listed]
         if continue_final_message and not isinstance(listed[-1].get("content"), str):
             raise InvalidRequest("the last message has no text to continue", param="continue_final_message")
-        given = Values(listed, dict(chat_template_kwargs or {}), list(tools or ()))
+        given = Values(listed, self.template_kwargs(chat_template_kwargs or {}), list(tools or ()))
 
         def render(change: Callable[[str], str], change_key: Callable[[str], str]) -> list[int]:
             values = changed(given, change, change_key)
@@ -210,9 +211,9 @@ class Tokenizer:
         """The ids of these special tokens."""
         return frozenset(self._special_texts[text] for text in special_tokens)
 
-    def takes(self, variable: str) -> bool:
-        """Whether the chat template reads a variable of this name."""
-        return self._template is not None and variable in self._template.variables
+    def template_kwargs(self, kwargs: Mapping[str, object]) -> dict[str, object]:
+        """Values for the chat template, with what a `reasoning_effort` among them means to it."""
+        return with_effort(kwargs, self._template.variables if self._template is not None else ())
 
     def thought_tags(self, prompt_ids: Sequence[int]) -> ThoughtTags:
         """Between which texts the model thinks when it answers this prompt."""

@@ -16,7 +16,15 @@ from wire.answers import Delta, Finished
 from wire.embeddings import EmbedReply, EmbedRequest
 from wire.errors import ApiError, ErrorCode
 from wire.sse import SseEvent, encode
-from wire.workers import GenerateDelta, GenerateFailed, GenerateFinished, GenerateRequest, PoolView
+from wire.workers import (
+    GenerateDelta,
+    GenerateFailed,
+    GenerateFinished,
+    GenerateRequest,
+    PoolView,
+    TokensReply,
+    TokensRequest,
+)
 
 router = APIRouter(prefix="/internal", dependencies=[Depends(require_worker)])
 
@@ -60,6 +68,25 @@ async def embed(request: Request) -> Response:
         raise ApiError(ErrorCode.STALE_EPOCH, "This worker is not the one that the request is meant for.")
     reply = await until_disconnect(request, worker.embed(asked))
     return Response(reply.model_dump_json(), media_type="application/json")
+
+
+@router.post("/tokens")
+@documented(
+    "Answers",
+    "Tokens of a prompt, or their text",
+    request=TokensRequest,
+    example={"token_ids": [1, 2]},
+    answer=TokensReply,
+    errors=(ErrorCode.STALE_EPOCH, ErrorCode.NO_WORKER),
+)
+async def tokens(request: Request) -> TokensReply:
+    """What `/tokenize` and `/detokenize` of a controller ask."""
+    worker: Worker = request.app.state.worker
+    bodies: Bodies = request.app.state.bodies
+    asked = await bodies.parse(request, TokensRequest)
+    if asked.epoch is not None and asked.epoch not in worker.epochs:
+        raise ApiError(ErrorCode.STALE_EPOCH, "This worker is not the one that the request is meant for.")
+    return await worker.tokens(asked)
 
 
 @router.get("/pool")

@@ -10,13 +10,14 @@ from fastapi import APIRouter, Request
 from model_worker.access import Credentials
 from model_worker.engine_protocol import Accepted
 from model_worker.worker import ANSWER_ERRORS, Worker
+from service_kit.openai.backend import with_salt
 from service_kit.route_docs import documented
 from wire.answers import Delta, Finished
 from wire.embeddings import EmbedReply, EmbedRequest
 from wire.errors import ApiError, ErrorCode
 from wire.openai.models import ModelObject
 from wire.probes import WorkerVersion
-from wire.workers import GenerateRequest
+from wire.workers import GenerateRequest, TokensReply, TokensRequest
 
 
 class WorkerBackend:
@@ -41,7 +42,7 @@ class WorkerBackend:
         """As Backend.answer."""
         if model != self._worker.settings.model_name:
             raise ApiError(ErrorCode.MODEL_NOT_FOUND, "This worker does not serve that model.", param="model")
-        salted = generate.model_copy(update={"cache_salt": self._credentials.cache_salt(request)})
+        salted = with_salt(generate, self._credentials.cache_salt(request))
         async with aclosing(self._worker.answer(salted)) as pieces:
             async for piece in pieces:
                 if not isinstance(piece, Accepted):
@@ -53,6 +54,12 @@ class WorkerBackend:
             raise ApiError(ErrorCode.MODEL_NOT_FOUND, "This worker does not serve that model.", param="model")
         salt = self._credentials.cache_salt(request)
         return await self._worker.embed(embed.model_copy(update={"cache_salt": salt}))
+
+    async def tokens(self, request: Request, model: str, asked: TokensRequest) -> TokensReply:
+        """As Backend.tokens."""
+        if model != self._worker.settings.model_name:
+            raise ApiError(ErrorCode.MODEL_NOT_FOUND, "This worker does not serve that model.", param="model")
+        return await self._worker.tokens(asked)
 
 
 def add_version_route(router: APIRouter) -> None:

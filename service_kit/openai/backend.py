@@ -1,5 +1,6 @@
 """What a service provides, so that the OpenAI routes can serve its models."""
 
+import hashlib
 from collections.abc import AsyncGenerator, Sequence
 from typing import Protocol
 
@@ -9,7 +10,7 @@ from wire.answers import Delta, Finished
 from wire.embeddings import EmbedReply, EmbedRequest
 from wire.errors import ApiError, ErrorCode
 from wire.openai.models import ModelObject
-from wire.workers import GenerateRequest
+from wire.workers import GenerateRequest, TokensReply, TokensRequest
 
 
 class Backend(Protocol):
@@ -41,6 +42,17 @@ class Backend(Protocol):
     async def embed(self, request: Request, model: str, embed: EmbedRequest) -> EmbedReply:
         """One vector for each input. Raises ApiError. As in `answer`, `request` tells who asks."""
         ...
+
+    async def tokens(self, request: Request, model: str, asked: TokensRequest) -> TokensReply:
+        """The tokens of a prompt, or the text of tokens. Raises ApiError."""
+        ...
+
+
+def with_salt(generate: GenerateRequest, caller: str) -> GenerateRequest:
+    """The request with a salt of the prefix cache that no other caller can have, and that depends on the request's own
+    one. `caller`: the salt of the caller, in at most 32 characters."""
+    own = hashlib.sha256(generate.cache_salt.encode()).hexdigest()[:32] if generate.cache_salt else ""
+    return generate.model_copy(update={"cache_salt": caller + own})
 
 
 def find_model(backend: Backend, name: str) -> ModelObject:

@@ -7,6 +7,7 @@ from service_kit.openai.backend import Backend
 from service_kit.openai.completion_routes import add_completion_routes
 from service_kit.openai.embedding_routes import add_embedding_routes
 from service_kit.openai.model_routes import add_model_routes
+from service_kit.openai.token_routes import add_token_routes
 
 
 def add_openai_routes(router: APIRouter, bodies: Bodies, backend: Backend) -> None:
@@ -14,3 +15,4 @@ def add_openai_routes(router: APIRouter, bodies: Bodies, backend: Backend) -> No
     add_model_routes(router, backend)
     add_completion_routes(router, bodies, backend)
     add_embedding_routes(router, bodies, backend)
+    add_token_routes(router, bodies, backend)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from engine.batch import PENDING_TOKEN, SampledToken, ScheduledSequence, StepOutput, StepPlan
+from engine.batch import PENDING_TOKEN, SampledToken, ScheduledSequence, StepOutput, StepPlan, TokenMasks
 from engine.config import EngineConfig, ModelLimits, SamplingParams
 from engine.core import EngineCore, LoadedEngine
 from engine.memory.planning.grouping import group_layers, large_page_bytes
@@ -116,6 +116,9 @@ class PagedFakeRunner:
     def launch(self, plan: StepPlan) -> None:
         assert len(self._outputs) < self.max_in_flight
         self._outputs.append(self._run(plan))
+
+    def supply_masks(self, masks: TokenMasks) -> None:
+        raise NotImplementedError("its tokens follow from their context alone")
 
     def collect(self) -> StepOutput:
         return self._outputs.popleft()

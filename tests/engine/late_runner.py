@@ -10,7 +10,7 @@ from collections import deque
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from engine.batch import StepOutput, StepPlan
+from engine.batch import StepOutput, StepPlan, TokenMasks
 from engine.config import ModelLimits
 from engine.memory.spec import PoolPlan
 from engine.scheduling.in_flight import InFlight
@@ -71,6 +71,9 @@ class LateRunner:
             self.num_early += len(early.sequences) if self._queue else 0
             output = self._run(early)
         self._queue.append(Launched(plan, output, late))
+
+    def supply_masks(self, masks: TokenMasks) -> None:
+        raise NotImplementedError("a step is divided here, and masks are for a whole one")
 
     def collect(self) -> StepOutput:
         launched = self._queue.popleft()

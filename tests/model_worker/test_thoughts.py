@@ -81,6 +81,29 @@ async def test_thoughts_of_a_hosted_model_are_reasoning_content(in_process: Any,
     assert (of(stream, "thoughts"), of(stream, "text")) == ("hm", "It is 42.")
 
 
+async def test_tools_are_passed_on_to_a_hosted_model_and_its_calls_to_the_client(in_process: Any) -> None:
+    piece = {"index": 0, "id": "a", "type": "function", "function": {"name": "f", "arguments": '{"x"'}}
+    seen: list[Any] = []
+    engine = hosted(
+        {"tool_calls": [piece]}, {"tool_calls": [{"index": 0, "function": {"arguments": ": 1}"}}]}, seen=seen
+    )
+    call = {"id": "a", "type": "function", "function": {"name": "f", "arguments": '{"x": 1}'}}
+    tools = [{"type": "function", "function": {"name": "f"}}]
+    history = [
+        *QUESTION,
+        {"role": "assistant", "content": None, "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "a", "content": "7"},
+    ]
+    async with in_process(engine, model="m") as client:
+        answer = await answered(
+            client, messages=history, tools=tools, tool_choice="required", parallel_tool_calls=False
+        )
+    assert answer["choices"][0]["message"]["tool_calls"] == [call]
+    assert answer["choices"][0]["finish_reason"] == "tool_calls"
+    assert seen[0]["messages"] == history
+    assert (seen[0]["tools"], seen[0]["tool_choice"], seen[0]["parallel_tool_calls"]) == (tools, "required", False)
+
+
 async def test_a_hosted_model_that_stops_while_it_thinks_has_not_answered(in_process: Any) -> None:
     async with in_process(hosted({"content": "<think>hm </th"}), model="m") as client:
         message = (await answered(client))["choices"][0]["message"]

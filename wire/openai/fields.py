@@ -31,7 +31,7 @@ class Refused:
 
 Known = Accepted | Refused
 
-_GUIDED = "use response_format"
+_BLANKS = "blanks in JSON are bounded for all"
 _ROUTING = "models are chosen by `model` alone"
 
 #: Of both kinds of completions.
@@ -55,12 +55,8 @@ COMMON: Mapping[str, Known] = {
     "repetition_detection": Refused("not served", example={"max_pattern_size": 3}),
     "logprob_token_ids": Refused("logprobs are those of the likeliest tokens", example=[1]),
     "ec_transfer_params": Refused("prompts have no media", example={"a": 1}),
-    "guided_json": Refused(_GUIDED, example={"type": "object"}),
-    "guided_regex": Refused(_GUIDED, example="[ab]"),
-    "guided_choice": Refused(_GUIDED, example=["a"]),
-    "guided_grammar": Refused(_GUIDED, example="root ::= 'a'"),
     "guided_decoding_backend": Accepted("there is one", "auto"),
-    "guided_whitespace_pattern": Refused(_GUIDED, example=" "),
+    "guided_whitespace_pattern": Refused(_BLANKS, example=" "),
     "models": Refused(_ROUTING, example=["a"]),
     "provider": Refused(_ROUTING, example={"only": ["a"]}),
     "mirostat": Refused("not served", (0,), 2),
@@ -71,10 +67,17 @@ COMMON: Mapping[str, Known] = {
     "bad_words": Refused("not served", example=["a"]),
     "allowed_token_ids": Refused("not served", example=[1]),
     "prompt_logprobs": Refused("echo with logprobs gives them", example=1),
-    "structured_outputs": Refused(_GUIDED, example={"regex": "a"}),
-    "structural_tag": Refused(_GUIDED, example="{}"),
+    "structural_tag": Refused("use structured_outputs.grammar", example="{}"),
     "priority": Refused("not served", (0,), 1),
-    "thinking_token_budget": Refused("not served", example=64),
+}
+
+#: Of structured_outputs.
+STRUCTURED_OUTPUTS: Mapping[str, Known] = {
+    "structural_tag": Refused("use grammar", example="{}"),
+    "disable_fallback": Accepted("there is one backend", True),
+    "disable_any_whitespace": Refused(_BLANKS, (False,), True),
+    "disable_additional_properties": Refused("write additionalProperties into the schema", (False,), True),
+    "whitespace_pattern": Refused(_BLANKS, example=" "),
 }
 
 CHAT: Mapping[str, Known] = {
@@ -127,4 +130,10 @@ PART: Mapping[str, Known] = {
 #: Of `stream_options`.
 STREAM_OPTIONS: Mapping[str, Known] = {
     "include_obfuscation": Accepted("chunks are not padded", True),
+}
+
+TOKENIZE: Mapping[str, Known] = {
+    "user": Accepted("names the end user"),
+    "mm_processor_kwargs": Accepted("prompts have no media", {"num_crops": 4}),
+    "chat_template": Refused("templates are code: only the model's own is run", example="{{ messages }}"),
 }

@@ -10,11 +10,13 @@ from typing import ClassVar, Literal
 from pydantic import Field, model_validator
 
 from wire.chat import MAX_LOGPROBS, ChatMessage, SamplingFields, SamplingOptions, TemplateKwargs
+from wire.constraints import OutputConstraint
 from wire.model_names import MAX_MODEL_NAME_CHARS
 from wire.openai.fields import CHAT, COMPLETIONS, STREAM_OPTIONS, Known
 from wire.openai.messages import MAX_MESSAGES, RequestMessage
 from wire.openai.prompts import Prompts
 from wire.openai.shape import AnswerShape
+from wire.openai.structured import ConstraintFields, ResponseFormat
 from wire.openai.tolerance import Tolerant, invalid
 from wire.tools import NamedToolChoice, ToolChoice, ToolDefinitions
 from wire.workers import GenerateRequest
@@ -33,13 +35,7 @@ class StreamOptions(Tolerant):
     continuous_usage_stats: bool | None = Field(default=None, description="token counts so far in every chunk")
 
 
-class ResponseFormat(Tolerant):
-    """The format of the answer: text, the only one that is served."""
-
-    type: Literal["text"]
-
-
-class _CompletionRequest(Tolerant, SamplingFields):
+class _CompletionRequest(Tolerant, ConstraintFields, SamplingFields):
     """Fields that both kinds of completion share. null and empty mean absent everywhere, as OpenAI clients expect."""
 
     model: str = Field(min_length=1, max_length=MAX_MODEL_NAME_CHARS, description="name of the model")
@@ -68,9 +64,11 @@ class _CompletionRequest(Tolerant, SamplingFields):
             raise invalid("truncate_prompt_tokens", "a prompt needs at least one token")
         return self
 
-    def _sampling(self, **own: int | None) -> SamplingOptions:
+    def _sampling(self, **own: int | OutputConstraint | None) -> SamplingOptions:
         """The sampling parameters, which are checked already; `own`: those that this kind of request names itself."""
         given = {name: getattr(self, name) for name in SamplingFields.model_fields}
+        if self.thinking_budget is None:
+            given["thinking_budget"] = self.thinking_token_budget
         return SamplingOptions.model_construct(**given | own)
 
     @property
@@ -111,7 +109,7 @@ class ChatCompletionRequest(_CompletionRequest):
     tools: ToolDefinitions | None = Field(default=None, description="tools that the model may call")
     tool_choice: ToolChoice | None = Field(default=None, description="null: auto where there are tools")
     parallel_tool_calls: bool | None = Field(default=None, description="false: one call at most")
-    response_format: ResponseFormat | None = Field(default=None, description="only text")
+    response_format: ResponseFormat | None = Field(default=None, description="text, or what the answer must match")
 
     @model_validator(mode="after")
     def _consistent(self) -> "ChatCompletionRequest":
@@ -122,6 +120,8 @@ class ChatCompletionRequest(_CompletionRequest):
         if self.continue_final_message and self.messages[-1].role != "assistant":
             raise invalid("continue_final_message", "the last message must be of the assistant")
         self._check_tool_choice()
+        if self.constraint(self.response_format) is not None and self.tool_choice not in (None, "none", "auto"):
+            raise invalid("tool_choice", "an answer that must be a call has no other constraint")
         return self
 
     def _check_tool_choice(self) -> None:
@@ -134,7 +134,11 @@ class ChatCompletionRequest(_CompletionRequest):
     def sampling(self) -> SamplingOptions:
         """The sampling parameters; max_completion_tokens replaces its deprecated name max_tokens."""
         limit = self.max_completion_tokens if self.max_completion_tokens is not None else self.max_tokens
-        return self._sampling(max_tokens=limit, logprobs=(self.top_logprobs or 0) if self.logprobs else None)
+        return self._sampling(
+            max_tokens=limit,
+            logprobs=(self.top_logprobs or 0) if self.logprobs else None,
+            constraint=self.constraint(self.response_format),
+        )
 
     @property
     def shape(self) -> AnswerShape:
@@ -180,6 +184,7 @@ class CompletionRequest(_CompletionRequest):
 
     prompt: Prompts
     echo: bool | None = Field(default=None, description="the text begins with the prompt")
+    response_format: ResponseFormat | None = Field(default=None, description="text, or what the answer must match")
     logprobs: int | None = Field(
         default=None, ge=0, le=MAX_LOGPROBS, description="log probabilities of so many of the likeliest tokens, too"
     )
@@ -190,11 +195,16 @@ class CompletionRequest(_CompletionRequest):
             raise invalid("max_tokens", "0 is only allowed with echo")
         if len(self.prompt) * (self.n or 1) > MAX_CHOICES:
             raise invalid("n", f"prompts times n may be at most {MAX_CHOICES}")
+        self.constraint(self.response_format)
         return self
 
     def sampling(self) -> SamplingOptions:
         """The sampling parameters."""
-        return self._sampling(logprobs=self.logprobs, prompt_logprobs=self.logprobs if self.echo else None)
+        return self._sampling(
+            logprobs=self.logprobs,
+            prompt_logprobs=self.logprobs if self.echo else None,
+            constraint=self.constraint(self.response_format),
+        )
 
     @property
     def shape(self) -> AnswerShape:

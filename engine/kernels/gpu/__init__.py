@@ -4,6 +4,7 @@ if triton is installed."""
 
 from engine.kernels.gpu.launching import keep_launches
 from engine.kernels.gpu.logprobs import top_logprobs
+from engine.kernels.gpu.masks import mask_tokens
 from engine.kernels.gpu.merge_states import merge_states
 from engine.kernels.gpu.paged_attention import attend_decode, attend_mixed
 from engine.kernels.gpu.pages import copy_pages, gather_pages, scatter_pages
@@ -21,6 +22,7 @@ __all__ = [
     "copy_pages",
     "gather_pages",
     "keep_launches",
+    "mask_tokens",
     "merge_states",
     "penalise",
     "prepare_decode",

@@ -13,6 +13,7 @@ from engine.kernels.reference.launching import keep_launches
 from engine.kernels.reference.logprobs import top_logprobs
 from engine.kernels.reference.mamba import causal_conv, selective_scan
 from engine.kernels.reference.mamba2 import head_scan
+from engine.kernels.reference.masks import mask_tokens
 from engine.kernels.reference.merge_states import merge_states
 from engine.kernels.reference.norm import layer_norm, rms_norm
 from engine.kernels.reference.paged_attention import attend_decode, attend_mixed
@@ -40,6 +41,7 @@ __all__ = [
     "head_scan",
     "keep_launches",
     "layer_norm",
+    "mask_tokens",
     "merge_states",
     "order_by_expert",
     "penalise",

@@ -1,4 +1,4 @@
-"""Post-sampling of draws whose requests change logits: penalties, biases, tokens that are forbidden before min_tokens.
+"""Post-sampling of draws whose requests change logits: masks, penalties, biases, tokens forbidden before min_tokens.
 Their rows are copied, changed and sampled again after the step's own sampling; the host does not wait.
 
 The device counts how often every slot has seen every token, since it has the newest tokens. The host sends all tokens
@@ -16,6 +16,7 @@ import torch
 
 from engine.kernels.step_kernels import SamplingWorkspace, StepKernels
 from engine.runner.device.draws import Draw, sampling_columns
+from engine.runner.device.mask_upload import SentMasks
 from engine.runner.device.step_inputs import DrawInputs
 from engine.runner.device.transfer import Upload
 from engine.sampling.penalties import biases_of
@@ -38,6 +39,7 @@ class ChangedDraws:
     """The inputs of a step for its draws with changed logits, in the step's upload."""
 
     inputs: DrawInputs  #: rows of the step's logits and tokens, and slots
+    draws: np.ndarray  #: [R], on the host: index of each among all draws of the step
     new_slots: _NewSlots
     counted_slots: torch.Tensor  #: [R] int64: row of counts, -1: no penalties
     penalties: tuple[torch.Tensor, ...]  #: repetition, presence, frequency, each [R] float32
@@ -72,10 +74,10 @@ class ChangedLogits:
     def send(self, upload: Upload, draws: Sequence[Draw], places: Sequence[int]) -> ChangedDraws | None:
         """Put the inputs into the upload. draws: all of a step; places: the row of logits and tokens of each. None: no
         draw changes logits."""
-        pairs = [(place, draw) for place, draw in zip(places, draws, strict=True) if draw.changes_logits]
-        if not pairs:
+        indices = [index for index, draw in enumerate(draws) if draw.changes_logits]
+        if not indices:
             return None
-        changing = [draw for _, draw in pairs]
+        changing = [draws[index] for index in indices]
         params = [draw.sequence.params for draw in changing]
         penalties = np.array([(p.repetition_penalty, p.presence_penalty, p.frequency_penalty) for p in params])
         needs = np.array([p.needs_history for p in params])
@@ -83,7 +85,8 @@ class ChangedLogits:
         drawing = np.flatnonzero(needs & [draw.is_newest_token for draw in changing])
         bias_tokens, biases = self._biases(changing)
         return ChangedDraws(
-            inputs=DrawInputs.send(upload, [place for place, _ in pairs], changing, self._num_slots),
+            inputs=DrawInputs.send(upload, [places[index] for index in indices], changing, self._num_slots),
+            draws=np.array(indices, np.int64),
             new_slots=self._new_slots(upload, changing),
             counted_slots=upload.put(np.where(needs, slots, -1)),
             penalties=tuple(upload.put(column) for column in penalties.T.astype(np.float32)),
@@ -95,10 +98,18 @@ class ChangedLogits:
         )
 
     def draw(
-        self, changed: ChangedDraws, logits: torch.Tensor, tokens: torch.Tensor, last_tokens: torch.Tensor
+        self,
+        changed: ChangedDraws,
+        masks: SentMasks | None,
+        logits: torch.Tensor,
+        tokens: torch.Tensor,
+        last_tokens: torch.Tensor,
     ) -> None:
-        """Sample these draws again. logits [rows, V] are those of the model and are not changed; the new tokens are
-        written to tokens [rows] int64 and last_tokens [S + 1] int64, and counted."""
+        """Sample these draws again, and count their tokens. masks: what some of them may sample; None: all are free.
+
+        logits [rows, V] are those of the model and are not changed; the new tokens are written to tokens [rows] int64
+        and last_tokens [S + 1] int64.
+        """
         counts, news = self._counts.view(-1), changed.new_slots
         if len(news.slots):
             self._counts.index_fill_(0, news.slots, 0)
@@ -109,6 +120,8 @@ class ChangedLogits:
         for first in range(0, len(rows), ROWS_AT_ONCE):
             part = slice(first, first + ROWS_AT_ONCE)
             scores = logits.index_select(0, rows[part]).float()
+            if masks is not None:
+                self._kernels.mask_tokens(scores, masks.rows[part], masks.words)
             if changed.biases.shape[1]:
                 self._kernels.add_biases(scores, changed.bias_tokens[part], changed.biases[part])
             penalties = (column[part] for column in changed.penalties)

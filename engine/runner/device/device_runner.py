@@ -22,7 +22,7 @@ from engine.attention.backend import ForwardBatch
 from engine.attention.device_backend import DeviceBackend, DeviceLayout
 from engine.attention.layout import small_pages
 from engine.attention.state_pages import StatePages
-from engine.batch import PageCopy, ScheduledSequence, StepOutput, StepPlan
+from engine.batch import PageCopy, ScheduledSequence, StepOutput, StepPlan, TokenMasks
 from engine.config import ModelLimits
 from engine.kernels.operators import Operators
 from engine.kernels.step_kernels import SamplingWorkspace, StepKernels
@@ -58,6 +58,10 @@ _EXTRA_BYTES = 1 << 18
 _BYTES_PER_TOKEN = 40
 
 
+#: Queues what follows a step's forward pass and its sampling, under the masks of the step if it needs some.
+_Finish = Callable[[TokenMasks | None], Drawn]
+
+
 @dataclass(frozen=True, slots=True)
 class _InFlight:
     """A step that was launched and not yet collected."""
@@ -68,6 +72,18 @@ class _InFlight:
     clock: StepClock
     move_s: float
     rows: RowsOnTheirWay | None  #: of prompts
+
+
+@dataclass(frozen=True, slots=True)
+class _Unmasked:
+    """A step whose forward pass is queued, and nothing that follows it."""
+
+    plan: StepPlan
+    finish: _Finish
+    download: Download
+    clock: StepClock
+    move_s: float
+    rows: RowsOnTheirWay | None
 
 
 class DeviceRunner:
@@ -163,6 +179,7 @@ class DeviceRunner:
         self._downloads = [(Download(num_bytes, device), StepClock(device)) for _ in range(max_in_flight)]
         self._num_launched = 0
         self._in_flight: deque[_InFlight] = deque()
+        self._unmasked: _Unmasked | None = None  # the step launched last, if it waits for its masks
 
     @property
     def operators_name(self) -> str:
@@ -223,12 +240,31 @@ class DeviceRunner:
             self._tables.write(entries, pages)
         for name, sources, destinations in copies:
             self._kernels.copy_pages(self._pages[name], sources, destinations)
-        drawn = compute() if compute is not None else Drawn((), None, (self._buffers.next_tokens[:0],))
-        clock.stop()
-        download.start(*drawn.tensors)  # last: when the download has arrived, the clock may be read
+        finish = compute() if compute is not None else self._finish_without_tokens
         self._num_launched += 1
         rows, self._rows = self._rows, None
-        self._in_flight.append(_InFlight(plan, drawn, download, clock, move_s, rows))
+        step = _Unmasked(plan, finish, download, clock, move_s, rows)
+        if plan.needs_masks:
+            self._unmasked = step
+        else:
+            self._finish(step, None)
+
+    @torch.inference_mode()
+    def supply_masks(self, masks: TokenMasks) -> None:
+        """Queue the rest of the step launched last: masks, sampling, download."""
+        unmasked, self._unmasked = self._unmasked, None
+        assert unmasked is not None, "masks are for a step that was launched before"
+        self._enter_device()
+        self._finish(unmasked, masks)
+
+    def _finish(self, step: "_Unmasked", masks: TokenMasks | None) -> None:
+        drawn = step.finish(masks)
+        step.clock.stop()
+        step.download.start(*drawn.tensors)  # last: when the download has arrived, the clock may be read
+        self._in_flight.append(_InFlight(step.plan, drawn, step.download, step.clock, step.move_s, step.rows))
+
+    def _finish_without_tokens(self, masks: TokenMasks | None) -> Drawn:
+        return Drawn((), None, (self._buffers.next_tokens[:0],))
 
     def _enter_device(self) -> None:
         """Make the device the current one of this thread: events and streams that name no device belong to that one."""
@@ -256,7 +292,7 @@ class DeviceRunner:
             for name, group in by_type.items()
         ]
 
-    def _send(self, sequences: tuple[ScheduledSequence, ...]) -> Callable[[], Drawn]:
+    def _send(self, sequences: tuple[ScheduledSequence, ...]) -> Callable[[], _Finish]:
         """Put the step's inputs into the upload. The result queues the computation; call it once the upload has been
         sent."""
         shares = Shares.of(sequences)
@@ -265,13 +301,13 @@ class DeviceRunner:
         if compute is None:
             compute = self._send_launches(sequences, shares)
 
-        def write_and_compute() -> Drawn:
+        def write_and_compute() -> _Finish:
             self._slot_sampling.write(news)
             return compute()
 
         return write_and_compute
 
-    def _send_replay(self, sequences: tuple[ScheduledSequence, ...], shares: Shares) -> Callable[[], Drawn] | None:
+    def _send_replay(self, sequences: tuple[ScheduledSequence, ...], shares: Shares) -> Callable[[], _Finish] | None:
         """As _send, for a decode step that replays a graph; None if there is no graph for it."""
         if self._graphs is None or shares.num_samples.max() > 1 or PromptRows.are_wanted(sequences):
             return None
@@ -293,17 +329,17 @@ class DeviceRunner:
             places = [places[index] for index in np.flatnonzero(shares.num_samples).tolist()]
         post_sampling = self._post_sampling.send(self._upload, draws, places)
 
-        def compute() -> Drawn:
+        def compute() -> _Finish:
             assert self._graph_logits is not None
             inputs.write_known(self._last_tokens)
             replay()
-            return post_sampling(self._graph_logits, self._buffers.next_tokens[: len(sequences)])
+            return partial(post_sampling, self._graph_logits, self._buffers.next_tokens[: len(sequences)])
 
         return compute
 
     # Without a graph
 
-    def _send_launches(self, sequences: tuple[ScheduledSequence, ...], shares: Shares) -> Callable[[], Drawn]:
+    def _send_launches(self, sequences: tuple[ScheduledSequence, ...], shares: Shares) -> Callable[[], _Finish]:
         """As _send, for a step without a graph."""
         if shares.is_decode:
             bucket = Bucket(len(sequences))
@@ -320,19 +356,19 @@ class DeviceRunner:
         post_sampling = self._post_sampling.send(self._upload, special, range(len(draws)))
         read_rows = self._prompt_rows.send(self._upload, sequences)
 
-        def compute() -> Drawn:
+        def compute() -> _Finish:
             hidden = forward()
             if read_rows is not None:
                 self._rows = read_rows(hidden)
             rows = self._buffers.first(len(draws))
             if not draws:
-                return post_sampling(hidden, rows.next_tokens)
+                return partial(post_sampling, hidden, rows.next_tokens)
             logits = self._model.logits(hidden.index_select(0, inputs.rows))
             self._program.prepare_draws(parameters.slots, parameters.starts, rows)
             parameters.write_seeds(rows.sampling.seeds)
             self._program.sample(logits, rows)
             self._last_tokens.index_copy_(0, inputs.slots, rows.next_tokens)
-            return post_sampling(logits, rows.next_tokens)
+            return partial(post_sampling, logits, rows.next_tokens)
 
         return compute
 

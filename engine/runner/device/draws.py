@@ -28,9 +28,10 @@ class Draw(NamedTuple):
 
     @property
     def changes_logits(self) -> bool:
-        """Whether penalties, biases or min_tokens change the logits before sampling."""
+        """Whether masks, penalties, biases or min_tokens change the logits before sampling."""
         params = self.sequence.params
-        return bool(params.needs_history or params.logit_bias or self.sequence.output_index < params.min_tokens)
+        is_early = self.sequence.output_index < params.min_tokens
+        return bool(params.needs_history or params.needs_masks or params.logit_bias or is_early)
 
     @property
     def is_newest_token(self) -> bool:

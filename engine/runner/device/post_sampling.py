@@ -8,11 +8,12 @@ from itertools import islice
 
 import torch
 
-from engine.batch import SampledToken, ScheduledSequence
+from engine.batch import SampledToken, ScheduledSequence, TokenMasks
 from engine.kernels.step_kernels import SamplingWorkspace, StepKernels
 from engine.runner.device.changed_logits import ChangedLogits
 from engine.runner.device.draws import Draw
 from engine.runner.device.logprobs import BYTES_PER_DRAW, AskedLogprobs
+from engine.runner.device.mask_upload import MaskUpload
 from engine.runner.device.transfer import Array, Upload
 
 _TOKEN_BYTES = 8
@@ -70,23 +71,33 @@ class PostSampling:
         self._kernels = kernels
         self._workspace = workspace
         self._last_tokens = last_tokens
+        self._mask_upload: MaskUpload | None = None  # made by the first masks
+        self._num_slots = num_slots
         self._changed_logits = ChangedLogits(
             kernels, num_slots, vocab_size, eos_token_ids, workspace, last_tokens.device
         )
 
     def send(
         self, upload: Upload, draws: Sequence[Draw], places: Sequence[int]
-    ) -> Callable[[torch.Tensor, torch.Tensor], Drawn]:
+    ) -> Callable[[torch.Tensor, torch.Tensor, TokenMasks | None], Drawn]:
         """Put the inputs of post-sampling into the upload. draws: all of a step, or none where no request needs
         post-sampling; places: the row of logits and tokens of every draw. The result queues post-sampling after the
-        sampling kernel; it takes logits [rows, V] and tokens [rows]."""
+        sampling kernel; it takes logits [rows, V], tokens [rows] and the masks of the step, if it needs some."""
         changed = self._changed_logits.send(upload, draws, places) if draws else None
         asked = AskedLogprobs.send(upload, draws, places) if draws else None
 
-        def compute(logits: torch.Tensor, tokens: torch.Tensor) -> Drawn:
+        def compute(logits: torch.Tensor, tokens: torch.Tensor, masks: TokenMasks | None) -> Drawn:
             if changed is not None:
-                self._changed_logits.draw(changed, logits, tokens, self._last_tokens)
+                sent = None
+                if masks is not None and len(masks.draws):
+                    sent = self._uploader(logits).send(masks, changed.draws)
+                self._changed_logits.draw(changed, sent, logits, tokens, self._last_tokens)
             logprobs = () if asked is None else asked.take(self._kernels, logits, tokens, self._workspace)
             return Drawn(places, asked, (tokens, *logprobs))
 
         return compute
+
+    def _uploader(self, logits: torch.Tensor) -> MaskUpload:
+        if self._mask_upload is None:
+            self._mask_upload = MaskUpload(self._num_slots, logits.shape[1], logits.device)
+        return self._mask_upload

@@ -80,7 +80,7 @@ class SlotSampling:
 
 
 def _takes_part(params: SamplingParams) -> bool:
-    changes_logits = params.needs_history or params.logit_bias or params.min_tokens
+    changes_logits = params.needs_history or params.needs_masks or params.logit_bias or params.min_tokens
     return bool(changes_logits or params.logprobs is not None)
 
 

@@ -3,13 +3,50 @@
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple, Protocol
 
-from engine.config import ToolFormat, ToolFunction
+from engine.config import Constraint, ThoughtTags, ToolCallSyntax, ToolFormat, ToolFunction
 from engine.errors import InvalidRequest
 from engine.text.tool_calls.grammars import MAX_CALLS, SpecialId, call_grammar
 
 _NO_PARAMETERS = {"type": "object", "properties": {}, "additionalProperties": False}
+
+
+class ChatTokenizer(Protocol):
+    """The part of a tokenizer that tells how an answer is read."""
+
+    @property
+    def tool_format(self) -> ToolFormat | None:
+        """In what form the model calls tools; None: its template shows no known one."""
+        ...
+
+    def special_token_id(self, text: str) -> int | None:
+        """The id of a special token; None: the text is none."""
+        ...
+
+    def thought_tags(self, prompt_ids: Sequence[int]) -> ThoughtTags:
+        """Between which texts the model thinks when it answers this prompt."""
+        ...
+
+    def tool_call_syntax(
+        self,
+        prompt_ids: Sequence[int],
+        *,
+        tool_format: ToolFormat | None = None,
+        functions: Sequence[ToolFunction] = (),
+        is_single: bool = False,
+        id_seed: str = "",
+    ) -> ToolCallSyntax | None:
+        """How the answer to this prompt is read."""
+        ...
+
+
+class AnswerForm(NamedTuple):
+    """How an answer is read and what it must be: fields of SamplingParams."""
+
+    thoughts: ThoughtTags | None
+    tool_calls: ToolCallSyntax | None
+    constraint: Constraint | None
 
 
 @dataclass(frozen=True)
@@ -47,6 +84,31 @@ class ToolRequest:
     def is_forced(self) -> bool:
         """Whether the answer must be calls and nothing else."""
         return self.named is not None or self.choice == "required"
+
+    def answer(
+        self,
+        tokenizer: ChatTokenizer,
+        prompt_ids: Sequence[int],
+        *,
+        tool_format: ToolFormat | None = None,
+        is_continued: bool = False,
+    ) -> AnswerForm:
+        """The form of the answer to this prompt. tool_format: instead of the one that the tokenizer tells.
+        is_continued: the prompt has the beginning of the answer. Raises InvalidRequest."""
+        chosen = tool_format or tokenizer.tool_format
+        if self.functions and chosen is None:
+            raise InvalidRequest("the form of this model's tool calls is not known: set --tool-format", param="tools")
+        syntax = tokenizer.tool_call_syntax(
+            prompt_ids, tool_format=chosen, functions=self.functions, is_single=self.is_single
+        )
+        constraint = None
+        if self.is_forced and chosen is not None:
+            if is_continued:
+                raise InvalidRequest("tool_choice cannot force a call in a continued message", param="tool_choice")
+            constraint = Constraint("grammar", self.grammar(chosen, tokenizer.special_token_id))
+        # Harmony's messages tell thoughts from text.
+        thoughts = None if chosen == "harmony" else tokenizer.thought_tags(prompt_ids)
+        return AnswerForm(thoughts, syntax, constraint)
 
     def grammar(self, tool_format: ToolFormat, special_id: SpecialId) -> str:
         """The grammar of an answer that is forced to be calls (grammars.py). Raises InvalidRequest."""

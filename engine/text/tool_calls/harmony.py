@@ -2,7 +2,8 @@
 
     <|channel|>analysis<|message|>THOUGHTS<|end|><|start|>assistant<|channel|>final<|message|>TEXT<|return|>
 
-A message `to=functions.NAME` is a call, whose content is its arguments. The prompt ends with `<|start|>assistant`.
+A message `to=functions.NAME` is a call, whose content is its arguments, where there are functions. The prompt ends
+with `<|start|>assistant`.
 """
 
 import re
@@ -43,7 +44,8 @@ def parse_harmony(reader: Reader, writer: Writer, functions: Sequence[ToolFuncti
             writer.text(reader.held())
             continue
         reader.let_go()
-        yield from _read_content(reader, writer, said, channel, recipient)
+        called = recipient.removeprefix("functions.") if functions and recipient.startswith("functions.") else None
+        yield from _read_content(reader, writer, said, channel, called)
 
 
 class _Separated:
@@ -95,10 +97,10 @@ def _is_at_mark(reader: Reader) -> Parsing[bool]:
     return False
 
 
-def _read_content(reader: Reader, writer: Writer, said: _Separated, channel: str, recipient: str) -> Parsing[None]:
-    """A message's content and its end."""
-    if recipient.startswith("functions."):
-        writer.begin_call(recipient.removeprefix("functions."))
+def _read_content(reader: Reader, writer: Writer, said: _Separated, channel: str, called: str | None) -> Parsing[None]:
+    """A message's content and its end. called: the function whose arguments it is."""
+    if called is not None:
+        writer.begin_call(called)
         yield from reader.until(_ENDS, writer.arguments)
         writer.end_call()
         return

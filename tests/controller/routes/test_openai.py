@@ -7,6 +7,8 @@ import pytest
 
 from tests.controller.support.arena import Arena
 from tests.controller.support.fake_worker import FakeWorker, thoughts, words
+from wire.answers import ToolCallDelta
+from wire.tools import NamedToolChoice
 
 HELLO: Any = [{"role": "user", "content": "hello"}]
 JSON = {"Content-Type": "application/json"}
@@ -102,6 +104,38 @@ async def test_thoughts_are_reasoning_content(arena: Arena, client: openai.Async
     assert "".join(str(delta.get("content", "")) for delta in deltas) == words(5)
     assert worker.requests[0].messages is not None
     assert [message.reasoning_content for message in worker.requests[0].messages] == [None, "hm", None]
+
+
+async def test_tools_reach_the_worker_and_calls_the_client(arena: Arena, client: openai.AsyncOpenAI) -> None:
+    worker = await arena.add_worker(FakeWorker("caller"))
+    worker.reply = ""
+    worker.call = (ToolCallDelta(0, "call_1", "now", '{"a": '),)
+    tools: Any = [{"type": "function", "function": {"name": "now", "parameters": {"type": "object"}}}]
+    choice: Any = {"type": "function", "function": {"name": "now"}}
+    given: Any = {"model": "caller", "tools": tools, "tool_choice": choice, "parallel_tool_calls": False}
+
+    called = (await client.chat.completions.create(messages=HELLO, **given)).choices[0]
+    stream = await client.chat.completions.create(messages=HELLO, stream=True, **given)
+    pieces = [chunk.choices[0] async for chunk in stream]
+    history: Any = [*HELLO, called.message.model_dump(), {"role": "tool", "tool_call_id": "call_1", "content": "7"}]
+    await client.chat.completions.create(messages=history, **given)
+
+    assert called.finish_reason == pieces[-1].finish_reason == "tool_calls"
+    function = {"name": "now", "arguments": '{"a": '}
+    (call,) = called.message.model_dump()["tool_calls"]
+    assert (call["id"], call["function"]) == ("call_1", function)
+    (piece,) = (call.to_dict() for chunk in pieces for call in chunk.delta.tool_calls or ())
+    assert (piece["index"], piece["id"], piece["function"]) == (0, "call_1", function)
+    first, _, last = worker.requests
+    assert [tool.function.name for tool in first.tools] == ["now"]
+    assert isinstance(first.tool_choice, NamedToolChoice)
+    assert not first.parallel_tool_calls
+    assert last.messages is not None
+    assert [(message.role, message.tool_call_id, len(message.tool_calls)) for message in last.messages] == [
+        ("user", None, 0),
+        ("assistant", None, 1),
+        ("tool", "call_1", 0),
+    ]
 
 
 async def test_the_openai_client_completes_text(client: openai.AsyncOpenAI) -> None:

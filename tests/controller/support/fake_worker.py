@@ -8,12 +8,13 @@ import asyncio
 import contextlib
 import json
 from collections.abc import AsyncGenerator
-from typing import Any, Literal
+from typing import Any
 
 import httpx
 
 from tests.controller.support.running import running_app
-from wire.chat import Usage
+from wire.answers import ToolCallDelta
+from wire.chat import FinishReason, Usage
 from wire.embeddings import EmbedReply, EmbedRequest, packed
 from wire.errors import ApiError, ErrorCode
 from wire.ids import WorkerId
@@ -66,6 +67,7 @@ class FakeWorker:
         self.may_speak.set()
         self.failure = ApiError(ErrorCode.INTERNAL_ERROR, f"{model} at 10.1.2.3 ran out of pages")
         self.reply: str | None = None  #: one token of this text instead of words
+        self.call: tuple[ToolCallDelta, ...] = ()  #: a tool call: a piece in each of the first tokens
         self.num_thoughts = 0  #: tokens that are thoughts: "t0 " and so on, before the words
         self.thought: str | None = None  #: instead of these
         self.has_token_ids = True
@@ -179,10 +181,14 @@ class FakeWorker:
             await self.may_speak.wait()
             thoughts = "" if texts[i] else self.thought or f"t{i} "
             token_ids = (1000 + i,) if self.has_token_ids else ()
-            yield _event("delta", GenerateDelta(seq=seq, text=texts[i], token_ids=token_ids, thoughts=thoughts))
+            delta = GenerateDelta(
+                seq=seq, text=texts[i], token_ids=token_ids, thoughts=thoughts, tool_calls=self.call[i : i + 1]
+            )
+            yield _event("delta", delta)
             await asyncio.sleep(self.delay_s)
         usage = Usage.counted(7, len(texts), num_thoughts=self.num_thoughts)
-        reason: Literal["length", "stop"] = "length" if limit < self.num_tokens else "stop"
+        whole: FinishReason = "tool_calls" if self.call else "stop"
+        reason: FinishReason = "length" if limit < self.num_tokens else whole
         yield _event("finished", GenerateFinished(finish_reason=reason, usage=usage))
 
     def card(self) -> ModelCard:

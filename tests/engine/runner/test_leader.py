@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.distributed import HashStore  # type: ignore[attr-defined]  # torch does not list it
 
-from engine.batch import StepOutput, StepPlan
+from engine.batch import StepOutput, StepPlan, TokenMasks
 from engine.errors import RankLost
 from engine.parallel.collectives import TorchGroup
 from engine.parallel.group import Place
@@ -28,6 +28,9 @@ class FailingRunner:
     def launch(self, plan: StepPlan) -> None:
         if self._at_launch:
             raise RuntimeError("CUDA error: unspecified launch failure")
+
+    def supply_masks(self, masks: TokenMasks) -> None:
+        self.launch(StepPlan(0, (), (), ()))
 
     def collect(self) -> StepOutput:
         raise RuntimeError("CUDA error: unspecified launch failure")

@@ -1,0 +1,1 @@
+"""Structured output: which tokens an output may contain, from its constraint to the masks of a step."""

@@ -1,0 +1,53 @@
+"""From a constraint to a grammar of llguidance, as text.
+
+Blanks in JSON are bounded, since a model may otherwise write them without end: between two tokens of JSON one space, or
+one line break and at most WHITESPACE_COLUMNS blanks, enough to indent ten levels.
+"""
+
+import json
+
+from llguidance import LLMatcher
+from llguidance.gbnf_to_lark import any_to_lark
+
+from engine.config import Constraint
+from engine.constraints.schema_check import check_size, read_choices, read_schema, refuse
+
+WHITESPACE_COLUMNS = 20
+
+_OPTIONS = {
+    "whitespace_flexible": True,
+    "whitespace_pattern": rf"( |\n[ \t]{{0,{WHITESPACE_COLUMNS}}})",
+    "item_separator": ",",
+    "key_separator": ":",
+    "coerce_one_of": False,
+    "lenient": False,
+}
+
+
+def grammar_of(constraint: Constraint) -> str:
+    """The grammar in llguidance's own format. Raises InvalidRequest; compiling may refuse it, too."""
+    match constraint.kind:
+        case "json_schema":
+            return _of_schema(read_schema(constraint.value))
+        case "json_object":
+            return _of_schema({"type": "object"})
+        case "choice":
+            choices = read_choices(constraint.value)
+            return LLMatcher.grammar_from_lark("start: " + " | ".join(map(json.dumps, choices)))
+        case "regex":
+            check_size(constraint.value)
+            return LLMatcher.grammar_from_regex(constraint.value)
+        case "grammar":
+            check_size(constraint.value)
+            try:
+                return LLMatcher.grammar_from_lark(any_to_lark(constraint.value))
+            except Exception as error:  # the converter of GBNF has no error class of its own
+                raise refuse(f"the grammar cannot be read: {error}") from None
+
+
+def _of_schema(schema: object) -> str:
+    text = json.dumps(schema)
+    try:
+        return LLMatcher.grammar_from_json_schema(text, overrides=_OPTIONS)  # type: ignore[arg-type]
+    except ValueError as error:
+        raise refuse(str(error)) from None

@@ -1,0 +1,108 @@
+"""What may come next in one sequence: its thinking budget, then its grammar, both advanced by its tokens alone.
+
+So preemption does not touch the state, and a replay of the tokens rebuilds it.
+"""
+
+from concurrent.futures import Future
+from typing import Literal
+
+import numpy as np
+from llguidance import LLMatcher
+from numpy.typing import NDArray
+
+from engine.constraints.thinking import Thinking
+from engine.constraints.vocabulary import Vocabulary
+
+
+class SteeredSequence:
+    """The state of a sequence with a constraint or a thinking budget."""
+
+    def __init__(
+        self,
+        vocabulary: Vocabulary,
+        compiled: Future[LLMatcher] | None,
+        thinking: Thinking | None,
+        stop_ids: frozenset[int],
+    ) -> None:
+        """compiled: the constraint, at the beginning of a text; None: there is none. thinking: None: the model is not
+        known to think. stop_ids: tokens that end the sequence."""
+        self._vocabulary = vocabulary
+        self._compiled = compiled
+        self._matcher: LLMatcher | None = None
+        self._thinking = thinking
+        self._stop_ids = stop_ids
+
+    @property
+    def is_broken(self) -> bool:
+        """Whether no valid text can come any more: every token was forbidden, or a mask had taken too much work."""
+        return self._matcher is not None and self._matcher.is_error()
+
+    def advance(self, token_id: int, *, is_thinking: bool, text: str) -> Literal["stop", "abort"] | None:
+        """Take a token that does not end the sequence by itself; whether the text is whole now and nothing may follow
+        ("stop"), or can become valid no more ("abort"). is_thinking: what there is now ends in thoughts. text: what the
+        token has completed of the answer."""
+        self._take(token_id, is_thinking, text)
+        if self._matcher is None or not self._matcher.is_stopped():
+            return None
+        return "abort" if self._matcher.is_error() else "stop"
+
+    def _take(self, token_id: int, is_thinking: bool, text: str) -> None:
+        thinking = self._thinking
+        if thinking is not None and thinking.phase == "thinking":
+            thinking.advance(token_id, is_thinking=is_thinking)
+            if thinking.phase == "answer" and self._compiled is not None and text:
+                # The token that ends the tag has begun the answer, too.
+                self._grammar().consume_tokens(self._vocabulary.tokenizer.tokenize_str(text))
+            return
+        if thinking is not None:
+            thinking.advance(token_id, is_thinking=is_thinking)
+            if thinking.phase == "thinking":
+                return
+        if self._compiled is not None:
+            self._grammar().consume_token(token_id)
+
+    def grammar(self) -> LLMatcher | None:
+        """The grammar that says what may come next, once it is compiled; None where it does not: in thoughts, and
+        without a constraint."""
+        is_thinking = self._thinking is not None and self._thinking.phase == "thinking"
+        return None if is_thinking or self._compiled is None else self._grammar()
+
+    @property
+    def is_free(self) -> bool:
+        """Whether any token may come next."""
+        return self._compiled is None and (self._thinking is None or self._thinking.forced_id is None)
+
+    def finish_mask(self, row: NDArray[np.int32]) -> None:
+        """Make the grammar's mask [num_words], or a row of any content where `grammar` is None, the mask of the next
+        token.
+
+        A token that ends the sequence is allowed where the text may end, or where the grammar itself names it.
+        """
+        vocabulary, thinking = self._vocabulary, self._thinking
+        if thinking is not None and thinking.phase == "thinking":
+            if (forced := thinking.forced_id) is not None:
+                row[:] = 0
+                vocabulary.set_bits(row, (forced,), to=True)
+            else:  # no end before the answer
+                row[:] = -1
+                vocabulary.set_bits(row, self._stop_ids, to=False)
+            return
+        if vocabulary.may_end(row):
+            vocabulary.set_bits(row, self._stop_ids, to=True)
+        else:
+            vocabulary.set_bits(row, self._stop_ids - vocabulary.special_ids, to=False)
+        if thinking is not None and thinking.begin_id is not None and thinking.phase == "start":
+            vocabulary.set_bits(row, (thinking.begin_id,), to=True)
+
+    def fork(self) -> "SteeredSequence":
+        """An independent copy, for a sequence that continues with other tokens."""
+        thinking = None if self._thinking is None else self._thinking.copy()
+        other = SteeredSequence(self._vocabulary, self._compiled, thinking, self._stop_ids)
+        other._matcher = None if self._matcher is None else self._matcher.deep_copy()
+        return other
+
+    def _grammar(self) -> LLMatcher:
+        if self._matcher is None:
+            assert self._compiled is not None
+            self._matcher = self._compiled.result().deep_copy()
+        return self._matcher

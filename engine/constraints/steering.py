@@ -1,0 +1,96 @@
+"""Which tokens the sequences of an engine may get next. Belongs to one core and its thread."""
+
+import os
+from concurrent.futures import Future, ThreadPoolExecutor
+
+import numpy as np
+from llguidance import LLExecutor
+
+from engine.batch import SequenceId, StepPlan, TokenMasks
+from engine.config import SamplingParams
+from engine.constraints.compiler import GrammarCompiler
+from engine.constraints.steered_sequence import SteeredSequence
+from engine.constraints.thinking import Thinking
+
+_MOST_THREADS = 8
+
+
+class Steering:
+    """Owner of the states of all sequences with a constraint or a thinking budget."""
+
+    def __init__(self, compiler: GrammarCompiler) -> None:
+        self.compiler = compiler
+        self._sequences: dict[SequenceId, SteeredSequence] = {}
+        self._thread = ThreadPoolExecutor(1, "token-masks")
+        self._executor: LLExecutor | None = None
+
+    def open(self, sequence_id: SequenceId, params: SamplingParams, stop_ids: frozenset[int]) -> None:
+        """Begin a sequence, if its parameters steer it; a constraint that is new is compiled by a thread. stop_ids:
+        tokens that end it."""
+        if not params.needs_masks:
+            return
+        vocabulary = self.compiler.vocabulary
+        compiled = None if params.constraint is None else self.compiler.start(params.constraint)
+        thinking, tags = None, params.thoughts
+        if tags is not None:
+            begin, end = (vocabulary.encode(tag) for tag in (tags.begin, tags.end))
+            thinking = Thinking(begin, end, is_open=tags.is_open, budget=params.thinking_budget)
+        self._sequences[sequence_id] = SteeredSequence(vocabulary, compiled, thinking, stop_ids)
+
+    def get(self, sequence_id: SequenceId) -> SteeredSequence | None:
+        """The state of a sequence; None: nothing steers it."""
+        return self._sequences.get(sequence_id)
+
+    def fork(self, sequence_id: SequenceId, new_id: SequenceId) -> None:
+        """Begin a sequence with the state of another one."""
+        if (sequence := self._sequences.get(sequence_id)) is not None:
+            self._sequences[new_id] = sequence.fork()
+
+    def close(self, sequence_id: SequenceId) -> None:
+        """Forget a sequence that has ended."""
+        self._sequences.pop(sequence_id, None)
+
+    def start_masks(self, plan: StepPlan) -> Future[TokenMasks]:
+        """The masks of a plan, computed by a thread. All tokens before must be known, and no state may change until
+        they are there."""
+        return self._thread.submit(self.masks, plan)
+
+    def masks(self, plan: StepPlan) -> TokenMasks:
+        """The masks of a plan's draws; sequences that have ended are free. All tokens before must be known."""
+        steered: list[SteeredSequence] = []
+        draws: list[int] = []
+        counts: list[int] = []  # draws of each
+        num_draws = 0
+        for scheduled in plan.sequences:
+            state = self._sequences.get(scheduled.sequence_id)
+            if state is not None and scheduled.num_samples and not state.is_free:
+                steered.append(state)
+                draws += range(num_draws, num_draws + scheduled.num_samples)
+                counts.append(scheduled.num_samples)
+            num_draws += scheduled.num_samples
+        vocabulary = self.compiler.vocabulary
+        rows = np.zeros((len(steered), vocabulary.num_words), np.int32)
+        grammars = [(state.grammar(), index) for index, state in enumerate(steered)]
+        jobs = [(grammar, index) for grammar, index in grammars if grammar is not None and not grammar.is_error()]
+        if len(jobs) == 1:
+            grammar, index = jobs[0]
+            grammar.unsafe_compute_mask_ptr(rows[index].ctypes.data, rows[index].nbytes)
+        elif jobs:
+            self._threads().unsafe_compute_mask_ptr(jobs, rows.ctypes.data, rows[0].nbytes, len(rows))
+        for row, state in zip(rows, steered, strict=True):
+            if not state.is_broken:
+                state.finish_mask(row)
+        words = vocabulary.of_step(rows)
+        return TokenMasks(
+            np.array(draws, np.int64), words if len(draws) == len(words) else words.repeat(counts, axis=0)
+        )
+
+    def shut_down(self) -> None:
+        """End the threads."""
+        self._thread.shutdown()
+        self.compiler.shut_down()
+
+    def _threads(self) -> LLExecutor:
+        if self._executor is None:
+            self._executor = LLExecutor(max(1, min(_MOST_THREADS, (os.cpu_count() or 1) - 1)))
+        return self._executor

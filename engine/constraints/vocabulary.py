@@ -1,0 +1,94 @@
+"""The tokens of a model as llguidance reads them: their bytes, and which of them control the model."""
+
+import threading
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+import numpy as np
+from llguidance import LLTokenizer, TokenizerWrapper
+from numpy.typing import NDArray
+
+
+class Tokens(Protocol):
+    """The part of a tokenizer that constraints use. Any thread may call it."""
+
+    def encode(self, text: str) -> list[int]:
+        """Token ids of a text."""
+        ...
+
+    def token_bytes(self, token_id: int) -> bytes:
+        """The bytes that the token adds to the text; empty for an id without text."""
+        ...
+
+    def is_special(self, token_id: int) -> bool:
+        """Whether the token controls the model and is not shown."""
+        ...
+
+
+class Vocabulary:
+    """A model's tokens. `end_id` stands for the end of a text and is no token: its bit in a mask says whether a text
+    may end there. Masks here have num_words words, those of a step one fewer where end_id has a word of its own."""
+
+    def __init__(self, tokens: Tokens, vocab_size: int, eos_token_ids: frozenset[int]) -> None:
+        """vocab_size: number of logits."""
+        self.size = vocab_size
+        self.end_id = vocab_size
+        self.num_words = -(-(vocab_size + 1) // 32)  #: of 32 bits
+        self.encode: Callable[[str], list[int]] = tokens.encode
+        self._tokens = tokens
+        self._eos_token_ids = eos_token_ids
+        self._lock = threading.Lock()
+        self._read: tuple[LLTokenizer, frozenset[int]] | None = None
+
+    @property
+    def tokenizer(self) -> LLTokenizer:
+        """All tokens, read by the first caller: that takes about a second for a large vocabulary."""
+        return self._of_all_tokens()[0]
+
+    @property
+    def special_ids(self) -> frozenset[int]:
+        """Tokens that are no text. Read like `tokenizer`."""
+        return self._of_all_tokens()[1]
+
+    def set_bits(self, row: NDArray[np.int32], token_ids: Sequence[int] | frozenset[int], *, to: bool) -> None:
+        """Allow or forbid tokens in a mask [num_words]; ids outside the vocabulary are skipped."""
+        for token_id in token_ids:
+            if token_id < self.size:
+                bit = np.uint32(1 << token_id % 32).view(np.int32)
+                row[token_id // 32] = row[token_id // 32] | bit if to else row[token_id // 32] & ~bit
+
+    def may_end(self, row: NDArray[np.int32]) -> bool:
+        """Whether a mask [num_words] of a grammar allows the end of the text."""
+        return bool(row[-1] & np.uint32(1 << self.end_id % 32).view(np.int32))
+
+    def of_step(self, rows: NDArray[np.int32]) -> NDArray[np.int32]:
+        """Masks [N, num_words] as a step reads them: [N, ceil(V / 32)], without the bit of end_id."""
+        rows[:, -1] &= ~np.uint32(1 << self.end_id % 32).view(np.int32)
+        return np.ascontiguousarray(rows[:, : -(-self.size // 32)])
+
+    def _of_all_tokens(self) -> tuple[LLTokenizer, frozenset[int]]:
+        with self._lock:
+            if self._read is None:
+                ids = range(self.size)
+                special = frozenset(i for i in ids if self._tokens.is_special(i)) | self._eos_token_ids
+                pieces = [*map(self._tokens.token_bytes, ids), b"</end>"]
+                source = _Source(pieces, [*sorted(special), self.end_id], self.end_id, self.encode)
+                self._read = LLTokenizer(TokenizerWrapper(source), n_vocab=self.size + 1), special
+            return self._read
+
+
+class _Source:
+    """What TokenizerWrapper reads."""
+
+    bos_token_id = None
+
+    def __init__(
+        self, pieces: Sequence[bytes], special: Sequence[int], end_id: int, encode: Callable[[str], list[int]]
+    ) -> None:
+        self.tokens = pieces
+        self.special_token_ids = special
+        self.eos_token_id = end_id
+        self._encode = encode
+
+    def __call__(self, text: str) -> list[int]:
+        return self._encode(text)

@@ -1,0 +1,41 @@
+"""The header X-Request-Id: every answer has one, so that a client can name a request. A valid one that the client sent
+comes back."""
+
+import re
+import secrets
+
+from starlette.datastructures import Headers
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+HEADER = "x-request-id"
+_VALID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
+
+
+class RequestIds:
+    """ASGI middleware around the whole app. Code inside finds the id by `request_id_of`."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass the request on, and put the id into the head of its answer."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        given = Headers(scope=scope).get(HEADER, "")
+        request_id = given if _VALID.fullmatch(given) else secrets.token_hex(16)
+        scope.setdefault("state", {})[HEADER] = request_id
+        header = (HEADER.encode(), request_id.encode())
+
+        async def send_with_id(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                message = {**message, "headers": [*message.get("headers", ()), header]}
+            await send(message)
+
+        await self._app(scope, receive, send_with_id)
+
+
+def request_id_of(scope: Scope) -> str | None:
+    """The id of the request; None outside of the middleware."""
+    found = scope.get("state", {}).get(HEADER)
+    return found if isinstance(found, str) else None
