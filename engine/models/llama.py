@@ -120,8 +120,8 @@ class LlamaConfig:
 
 
 def llama(config: ConfigReader, weights: WeightSource) -> "Llama":
-    """Builds Llama; every setting comes from `LlamaConfig.read` unchanged."""
-    return Llama(LlamaConfig.read(config), weights)
+    """Builds Llama. As in transformers, its heads are rotated whole, whatever partial_rotary_factor says."""
+    return Llama(LlamaConfig.read(config, rope=replace(read_rope(config), share=1.0)), weights)
 
 
 class Llama:

@@ -52,12 +52,17 @@ def read_rope(config: ConfigReader, *, default_base: float = 10_000.0, default_s
     """The rotary embedding of a model whose layers all rotate in the same way."""
     base = config.get("rope_theta", float, default_base)
     share = config.get("partial_rotary_factor", float, default_share)
-    return rope_in(config.section("rope_parameters") or config.section("rope_scaling"), Rope(base, share=share))
+    return rope_in(_rope_section(config), Rope(base, share=share))
+
+
+def _rope_section(config: ConfigReader) -> ConfigReader | None:
+    """The object with the embedding's settings. Where a config has both spellings, transformers reads the older one."""
+    return config.section("rope_scaling") or config.section("rope_parameters")
 
 
 def require_rope_section(config: ConfigReader) -> ConfigReader:
     """The object with the embedding's settings, for architectures whose checkpoints always have one."""
-    section = config.section("rope_parameters") or config.section("rope_scaling")
+    section = _rope_section(config)
     if section is None:
         raise CheckpointError("config.json has no rope_parameters")
     return section

@@ -1,5 +1,7 @@
 """The rotary embedding that a config.json describes, in all its spellings, against transformers."""
 
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,9 +11,12 @@ from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
 from engine.attention.rotation import Rotation
 from engine.errors import CheckpointError
+from engine.kernels.torch_operators import TorchOperators
 from engine.models.config_reader import ConfigReader
 from engine.models.ministral3 import read_ministral3
 from engine.models.rope import read_rope, read_ropes
+from tests.engine.checkpoints import save
+from tests.engine.chunked_logits import chunked_logits
 
 POSITIONS = torch.tensor([0, 1, 3, 7, 40])
 SIZES: dict[str, Any] = {
@@ -149,3 +154,21 @@ def test_queries_grow_only_where_more_than_the_original_context_is_served(
         factors = scaling.at(torch.tensor([0, 511, 512, 1535, 1536])).flatten()
         grown = 1.0 + 0.25 * torch.tensor([1.0, 1.0, 2.0, 3.0, 4.0]).log()
         torch.testing.assert_close(factors, grown)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"rope_parameters": {"rope_type": "default"}, "rope_scaling": {"rope_type": "linear", "factor": 4.0}},
+        {"partial_rotary_factor": 0.5},
+        {"rope_parameters": {"rope_type": "default", "rope_theta": 1e4, "partial_rotary_factor": 0.5}},
+    ],
+    ids=["both spellings", "a share that Llama ignores", "likewise, inside"],
+)
+def test_llama_rotates_as_in_transformers(tmp_path: Path, changes: dict[str, Any]) -> None:
+    model = save("llama", tmp_path)
+    file = tmp_path / "config.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | changes))
+    token_ids = list(range(5, 45))
+    logits = chunked_logits(tmp_path, token_ids, page_tokens=4, chunk=64, operators=TorchOperators())
+    torch.testing.assert_close(logits, model.logits(token_ids), atol=1e-4, rtol=0)
