@@ -5,14 +5,18 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from engine.async_engine import AsyncEngine, RequestStream
-    from engine.config import EngineConfig, SamplingParams
+    from engine.config import BeamSearch, EngineConfig, SamplingParams
     from engine.llm import LLM, CompletionOutput, RequestOutput
+    from engine.llm_beams import BeamSearchOutput, BeamSearchParams
     from engine.request import RequestDelta, TokenLogprob
     from engine.stats import EngineStats
 
 __all__ = [
     "LLM",
     "AsyncEngine",
+    "BeamSearch",
+    "BeamSearchOutput",
+    "BeamSearchParams",
     "CompletionOutput",
     "EngineConfig",
     "EngineStats",
@@ -26,6 +30,9 @@ __all__ = [
 _HOME = {
     "LLM": "engine.llm",
     "AsyncEngine": "engine.async_engine",
+    "BeamSearch": "engine.config",
+    "BeamSearchOutput": "engine.llm_beams",
+    "BeamSearchParams": "engine.llm_beams",
     "CompletionOutput": "engine.llm",
     "EngineConfig": "engine.config",
     "EngineStats": "engine.stats",

@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Any, Self
 
 from engine.config import EngineConfig, ModelLimits, SamplingParams
 from engine.core import LoadedEngine, load_engine
+from engine.llm_beams import BeamSearchOutput, BeamSearchParams, BeamSearchSequence
 from engine.request import FinishReason, RequestDelta, TokenLogprob, merge_deltas
 from engine.stats import EngineStats
+from engine.text.bad_words import with_bad_words
 
 if TYPE_CHECKING:
     from engine.model_info import ModelInfo
@@ -118,6 +120,17 @@ class LLM:
         ]
         return self._run([None] * len(token_ids), token_ids, params, use_progress_bar)
 
+    def beam_search(self, prompts: Prompt | Sequence[Prompt], params: BeamSearchParams) -> list[BeamSearchOutput]:
+        """Search for the likeliest continuations of every prompt. Raises InvalidRequest as `generate` does."""
+        found = self.generate(prompts, params.sampling_params)
+        return [BeamSearchOutput([self._hypothesis(result, output) for output in result.outputs]) for result in found]
+
+    def _hypothesis(self, result: RequestOutput, output: CompletionOutput) -> BeamSearchSequence:
+        assert output.cumulative_logprob is not None
+        tokens = [*result.prompt_token_ids, *output.token_ids]
+        text = self.tokenizer.decode(tokens)
+        return BeamSearchSequence(tokens, text, output.cumulative_logprob, output.finish_reason, output.logprobs)
+
     def stats(self) -> EngineStats:
         """A snapshot of the engine's counters."""
         return self._core.stats()
@@ -159,7 +172,7 @@ class LLM:
         params: SamplingParams | Sequence[SamplingParams] | None,
         use_progress_bar: bool,
     ) -> list[RequestOutput]:
-        each = _one_per_prompt(params, len(token_ids))
+        each = [self._encoded(its_params) for its_params in _one_per_prompt(params, len(token_ids))]
         for prompt, its_params in zip(token_ids, each, strict=True):
             self._core.admission.check_request(tuple(prompt), its_params)
             self._core.compiler.check(its_params)
@@ -186,6 +199,9 @@ class LLM:
             )
             for request_id, text, prompt, its_params in zip(request_ids, texts, token_ids, each, strict=True)
         ]
+
+    def _encoded(self, params: SamplingParams) -> SamplingParams:
+        return with_bad_words(params, self.tokenizer.encode) if params.bad_words else params
 
     def _gather(self, num_samples: int, use_progress_bar: bool) -> dict[tuple[str, int], RequestDelta]:
         """Step until everything has finished; all deltas of each sample as one."""
