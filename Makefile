@@ -8,7 +8,7 @@ CLIENTS ?=
 BENCH_ARGS ?= --against transformers
 FAULTS ?=
 
-.PHONY: help up test faults format bench bench-performance measure-performance bench-memory kernel-report pages fuzz soak-memory attacks clients parity screenshots clean structured-output
+.PHONY: help up test faults format bench bench-performance measure-performance bench-memory kernel-report pages fuzz soak-memory attacks clients parity screenshots clean structured-output distributions
 
 help:
 	@echo "make up           start the arena on this machine (UP_ARGS='--model NAME=PATH_OR_HUB_ID ...')"
@@ -23,6 +23,7 @@ help:
 	@echo "make fuzz         50,000 malformed requests to controller, worker and web UI (FUZZ_ARGS='--seed 2 --target worker --case 7')"
 	@echo "make soak-memory the page cache against its naive twin, 5,000 x 100 random operations"
 	@echo "make format       format the code"
+	@echo "make distributions 20,000 draws of each pair of sampling parameters against the exact distribution"
 	@echo "make attacks      the attackers' scripts at full length: 300 battles, 200 prompts of others; prints what they found"
 	@echo "make clients      client libraries from PyPI against a worker, one line for each check (CLIENTS='--through arena litellm')"
 	@echo "make parity       every architecture against transformers under all settings, and docs/parity.md"
@@ -91,6 +92,10 @@ clients:
 parity:
 	@$(PYTHON) -I cli/bootstrap.py --extra dev --compiler
 	@exec $(VENV)/bin/python -m tests.parity --write
+
+distributions:
+	@$(PYTHON) -I cli/bootstrap.py --extra dev --compiler
+	@AGON_TEST_DRAWS=20000 exec $(VENV)/bin/python -m pytest -q --timeout=0 tests/engine/sampling/test_distributions.py
 
 attacks:
 	@$(PYTHON) -I cli/bootstrap.py --extra dev

@@ -5,8 +5,9 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from engine.async_engine import AsyncEngine, RequestStream
-    from engine.config import EngineConfig, PoolingParams, SamplingParams
+    from engine.config import BeamSearch, EngineConfig, PoolingParams, SamplingParams
     from engine.llm import LLM
+    from engine.llm_beams import BeamSearchOutput, BeamSearchParams
     from engine.llm_outputs import (
         CompletionOutput,
         EmbeddingRequestOutput,
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
 __all__ = [
     "LLM",
     "AsyncEngine",
+    "BeamSearch",
+    "BeamSearchOutput",
+    "BeamSearchParams",
     "CompletionOutput",
     "EmbeddingRequestOutput",
     "EngineConfig",
@@ -37,6 +41,9 @@ __all__ = [
 _HOME = {
     "LLM": "engine.llm",
     "AsyncEngine": "engine.async_engine",
+    "BeamSearch": "engine.config",
+    "BeamSearchOutput": "engine.llm_beams",
+    "BeamSearchParams": "engine.llm_beams",
     "CompletionOutput": "engine.llm_outputs",
     "EmbeddingRequestOutput": "engine.llm_outputs",
     "EngineConfig": "engine.config",

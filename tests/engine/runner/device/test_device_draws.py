@@ -37,6 +37,7 @@ KINDS = [
     SamplingParams(temperature=1.1, top_p=0.8, logprobs=0),
     EVERYTHING,
     replace(PENALISED, logit_bias={9: -4.0}),
+    SamplingParams(temperature=1.2, typical_p=0.6, top_k=30, allowed_token_ids=tuple(range(0, 200, 3)), logprobs=1),
 ]
 
 
