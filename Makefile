@@ -7,7 +7,7 @@ FUZZ_ARGS ?=
 BENCH_ARGS ?= --against transformers
 FAULTS ?=
 
-.PHONY: help up test faults format bench bench-performance measure-performance bench-memory kernel-report pages fuzz soak-memory attacks parity screenshots clean
+.PHONY: help up test faults format bench bench-performance measure-performance bench-memory kernel-report pages fuzz soak-memory attacks parity families screenshots clean
 
 help:
 	@echo "make up           start the arena on this machine (UP_ARGS='--model NAME=PATH_OR_HUB_ID ...')"
@@ -24,6 +24,7 @@ help:
 	@echo "make format       format the code"
 	@echo "make attacks      the attackers' scripts at full length: 300 battles, 200 prompts of others; prints what they found"
 	@echo "make parity       every architecture against transformers under all settings, and docs/parity.md"
+	@echo "make families     an arena of tiny Qwen3.5, Gemma 4, gpt-oss, Granite 4 and GGUF models: battles in a browser, with pictures"
 	@echo "make screenshots  take the pictures of the documentation again"
 	@echo "make clean        remove the environment and everything that was generated"
 
@@ -80,6 +81,10 @@ soak-memory:
 parity:
 	@$(PYTHON) -I cli/bootstrap.py --extra dev --compiler
 	@exec $(VENV)/bin/python -m tests.parity --write
+
+families:
+	@$(PYTHON) -I cli/bootstrap.py --extra dev --chromium --compiler
+	@exec $(VENV)/bin/python -m tests.families families
 
 attacks:
 	@$(PYTHON) -I cli/bootstrap.py --extra dev
