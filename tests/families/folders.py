@@ -40,11 +40,11 @@ def write_models(root: Path) -> Mapping[str, Path]:
     shutil.copytree(parts / "packed", models["gpt-oss"])
     save("granite-hybrid", models["granite-4"], **COMMON)
     for folder in models.values():
-        for file in TOKENIZER_FILES:
-            shutil.copy(TOKENIZER_FOLDER / file, folder / file)
+        for name in TOKENIZER_FILES:
+            shutil.copy(TOKENIZER_FOLDER / name, folder / name)
     # Without a token for padding, whose row would be zero: blocks of zeros have no scale.
     sizes = {**gguf_files.SIZES, **COMMON, "pad_token_id": None}
-    file, _ = gguf_files.write(root / "parts", "qwen3", "qwen3", sizes=sizes, **_gguf_tokenizer())
+    file, _ = gguf_files.write(root / "parts", "qwen3", "qwen3", sizes=sizes, changes=_gguf_tokenizer())
     return {**models, "qwen3-gguf": file}
 
 

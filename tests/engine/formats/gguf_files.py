@@ -88,7 +88,7 @@ def write(
     *,
     is_plain: bool = False,
     sizes: Mapping[str, object] = SIZES,
-    **changes: object,
+    changes: Mapping[str, object] | None = None,
 ) -> tuple[Path, Path]:
     """A GGUF file, and a folder with its dequantised weights. is_plain: all tensors in float32, which takes no time.
     sizes: settings of the config; changes: settings of the file to replace."""
@@ -106,7 +106,7 @@ def write(
             values = paired(values, heads[kind])
         tensors[theirs] = values, writer.f32 if is_plain or tensor.ndim < 2 else KINDS.get(kind, writer.q4_k)
     file = folder / "model.gguf"
-    back = writer.write(file, {**settings_of(config, architecture), **changes}, tensors)
+    back = writer.write(file, {**settings_of(config, architecture), **(changes or {})}, tensors)
     for name in weights:
         theirs = name_of(name)
         values, kind = back[theirs], theirs.split(".")[-2]

@@ -218,7 +218,7 @@ def _put(at: int, value: bytes) -> Callable[[bytes], bytes]:
 def test_what_is_not_served_is_said_in_a_sentence(
     tmp_path: Path, damage: Callable[[bytes], bytes] | None, changes: dict[str, object], message: str
 ) -> None:
-    file, _ = write(tmp_path, "llama", "llama", is_plain=True, **changes)
+    file, _ = write(tmp_path, "llama", "llama", is_plain=True, changes=changes)
     if damage is not None:
         file.write_bytes(damage(file.read_bytes()))
     with pytest.raises(CheckpointError, match=message):
