@@ -8,7 +8,7 @@ CLIENTS ?=
 BENCH_ARGS ?= --against transformers
 FAULTS ?=
 
-.PHONY: help up test faults format bench bench-performance measure-performance bench-memory kernel-report pages fuzz soak-memory attacks clients parity screenshots clean structured-output distributions
+.PHONY: help up test faults format bench bench-performance measure-performance bench-memory kernel-report pages fuzz soak-memory attacks clients parity screenshots clean structured-output distributions families
 
 help:
 	@echo "make up           start the arena on this machine (UP_ARGS='--model NAME=PATH_OR_HUB_ID ...')"
@@ -27,6 +27,7 @@ help:
 	@echo "make attacks      the attackers' scripts at full length: 300 battles, 200 prompts of others; prints what they found"
 	@echo "make clients      client libraries from PyPI against a worker, one line for each check (CLIENTS='--through arena litellm')"
 	@echo "make parity       every architecture against transformers under all settings, and docs/parity.md"
+	@echo "make families     an arena of tiny Qwen3.5, Gemma 4, gpt-oss, Granite 4 and GGUF models: battles in a browser, with pictures"
 	@echo "make screenshots  take the pictures of the documentation again"
 	@echo "make structured-output  answers to 500 JSON schemas, judged by jsonschema (SUITE=FOLDER: a checkout of JSON-Schema-Test-Suite)"
 	@echo "make clean        remove the environment and everything that was generated"
@@ -96,6 +97,10 @@ parity:
 distributions:
 	@$(PYTHON) -I cli/bootstrap.py --extra dev --compiler
 	@AGON_TEST_DRAWS=20000 exec $(VENV)/bin/python -m pytest -q --timeout=0 tests/engine/sampling/test_distributions.py
+
+families:
+	@$(PYTHON) -I cli/bootstrap.py --extra dev --chromium --compiler
+	@exec $(VENV)/bin/python -m tests.families families
 
 attacks:
 	@$(PYTHON) -I cli/bootstrap.py --extra dev

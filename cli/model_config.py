@@ -14,12 +14,23 @@ def read_model_config(model: str) -> tuple[str, dict[str, Any]]:
     if model in CONFIGS:
         return model, CONFIGS[model]
     path = Path(model.partition("=")[2] if "=" in model else model)
+    if path.suffix == ".gguf" and path.is_file():
+        path = _folder_of_gguf(path)
     if path.is_dir():
         path = path / "config.json"
     if not path.is_file():
         path = _download(model)
     try:
         return model, dict(read_object(path))
+    except CheckpointError as error:
+        raise CliError(str(error)) from None
+
+
+def _folder_of_gguf(path: Path) -> Path:
+    from engine.loader import find_model_folder  # imports torch
+
+    try:
+        return find_model_folder(str(path))
     except CheckpointError as error:
         raise CliError(str(error)) from None
 

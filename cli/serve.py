@@ -16,7 +16,9 @@ app = typer.Typer(add_completion=False)
 @app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
 def serve(
     context: typer.Context,
-    model: Annotated[str, typer.Argument(metavar="MODEL", help="A folder in Hugging Face layout, or a hub id.")],
+    model: Annotated[
+        str, typer.Argument(metavar="MODEL", help="A folder in Hugging Face layout, a GGUF file or a hub id.")
+    ],
     host: Annotated[str, typer.Option()] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535)] = 8200,
 ) -> None:
@@ -25,7 +27,11 @@ def serve(
     Every other flag goes to the worker unchanged: `agon worker --help` lists them.
     """
     source = model.partition("=")[2] or model
-    if source.startswith(("/", "./", "../", "~")) and not Path(source).expanduser().is_dir():
+    path = Path(source).expanduser()
+    if path.suffix == ".gguf":
+        if not path.is_file():
+            raise CliError(f"there is no file {source}.")
+    elif source.startswith(("/", "./", "../", "~")) and not path.is_dir():
         raise CliError(f"there is no folder {source}.")
     ask_for_short_slices()
     sys.argv = ["agon serve", "--model", model, "--host", host, "--port", str(port), *context.args]

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Self
 
 from engine.config import NO_OUTPUT, EngineConfig, ModelLimits, PoolingParams, SamplingParams
 from engine.core import LoadedEngine, load_engine
-<<<<<<< HEAD
 from engine.errors import InvalidRequest
+from engine.llm_beams import BeamSearchOutput, BeamSearchParams, BeamSearchSequence
 from engine.llm_inputs import (
     Messages,
     Prompt,
@@ -21,6 +21,7 @@ from engine.llm_inputs import (
     read_prompt,
 )
 from engine.llm_outputs import (
+    CompletionOutput,
     EmbeddingOutput,
     EmbeddingRequestOutput,
     RequestOutput,
@@ -31,10 +32,6 @@ from engine.llm_outputs import (
 )
 from engine.prompt_reading import cosine
 from engine.request import Embedding, RequestDelta, merge_deltas
-=======
-from engine.llm_beams import BeamSearchOutput, BeamSearchParams, BeamSearchSequence
-from engine.request import FinishReason, RequestDelta, TokenLogprob, merge_deltas
->>>>>>> beam
 from engine.stats import EngineStats
 from engine.text.bad_words import with_bad_words
 
@@ -170,7 +167,7 @@ class LLM:
     def _hypothesis(self, result: RequestOutput, output: CompletionOutput) -> BeamSearchSequence:
         assert output.cumulative_logprob is not None
         tokens = [*result.prompt_token_ids, *output.token_ids]
-        text = self.tokenizer.decode(tokens)
+        text = self.get_tokenizer().decode(tokens)
         return BeamSearchSequence(tokens, text, output.cumulative_logprob, output.finish_reason, output.logprobs)
 
     def stats(self) -> EngineStats:
@@ -217,16 +214,10 @@ class LLM:
         params: SamplingParams | Sequence[SamplingParams] | None,
         use_tqdm: bool,
     ) -> list[RequestOutput]:
-<<<<<<< HEAD
         """read: text and token ids of each prompt."""
-        each = one_per_prompt(params, SamplingParams(), len(read))
+        each = [self._encoded(its_params) for its_params in one_per_prompt(params, SamplingParams(), len(read))]
         for (_, token_ids), its_params in zip(read, each, strict=True):
             self._core.admission.check_request(tuple(token_ids), its_params)
-=======
-        each = [self._encoded(its_params) for its_params in _one_per_prompt(params, len(token_ids))]
-        for prompt, its_params in zip(token_ids, each, strict=True):
-            self._core.admission.check_request(tuple(prompt), its_params)
->>>>>>> beam
             self._core.compiler.check(its_params)
         submits = [
             partial(self._core.add_request, prompt_token_ids=token_ids, params=its_params)
@@ -272,52 +263,9 @@ class LLM:
             for request_id, samples in parts.items()
         ]
 
-<<<<<<< HEAD
-=======
     def _encoded(self, params: SamplingParams) -> SamplingParams:
-        return with_bad_words(params, self.tokenizer.encode) if params.bad_words else params
+        return with_bad_words(params, self.get_tokenizer().encode) if params.bad_words else params
 
-    def _gather(self, num_samples: int, use_progress_bar: bool) -> dict[tuple[str, int], RequestDelta]:
-        """Step until everything has finished; all deltas of each sample as one."""
-        parts: dict[tuple[str, int], list[RequestDelta]] = {}
-        with _Progress(num_samples, use_progress_bar) as progress:
-            while not self._core.is_idle:
-                deltas = self._core.step()
-                for delta in deltas:
-                    parts.setdefault((delta.request_id, delta.index), []).append(delta)
-                progress.advance(sum(delta.finish_reason is not None for delta in deltas))
-        return {key: merge_deltas(deltas) for key, deltas in parts.items()}
-
-    def _completion(self, whole: RequestDelta) -> CompletionOutput:
-        assert whole.finish_reason is not None
-        logprobs = whole.logprobs
-        return CompletionOutput(
-            index=whole.index,
-            text=whole.text,
-            token_ids=list(whole.token_ids),
-            cumulative_logprob=whole.cumulative_logprob,
-            logprobs=None if logprobs is None else [self._logprobs_at(entry) for entry in logprobs],
-            finish_reason=whole.finish_reason,
-            thoughts=whole.thoughts,
-        )
-
-    def _prompt_logprobs(self, whole: RequestDelta) -> list[dict[int, Logprob] | None] | None:
-        if whole.prompt_logprobs is None:
-            return None
-        return [None if entry is None else self._logprobs_at(entry) for entry in whole.prompt_logprobs]
-
-    def _logprobs_at(self, entry: TokenLogprob) -> dict[int, Logprob]:
-        decode = self.tokenizer.decode
-        by_id = {
-            token_id: Logprob(logprob, rank, decode([token_id], skip_special_tokens=False))
-            for rank, (token_id, logprob) in enumerate(entry.top, start=1)
-        }
-        if entry.token_id not in by_id:
-            text = decode([entry.token_id], skip_special_tokens=False)
-            by_id[entry.token_id] = Logprob(entry.logprob, None, text)
-        return by_id
-
->>>>>>> beam
 
 class _Progress:
     """A progress bar over finished samples, or nothing."""

@@ -65,7 +65,7 @@ class WorkerSettings(_EngineSettings):
 
         def __init__(self, **values: Any) -> None: ...
 
-    model: str = Field(min_length=1, description="Folder in Hugging Face layout or hub id, or NAME=PATH_OR_HUB_ID")
+    model: str = Field(min_length=1, description="Folder in Hugging Face layout, GGUF file or hub id, or NAME=MODEL")
     engine: EngineKind = Field(
         default="paged", description="What answers. paged: Agon's own engine. echo: for tests. openai: another server"
     )
@@ -156,15 +156,18 @@ class WorkerSettings(_EngineSettings):
 
     @property
     def model_name(self) -> str:
-        """The alias; without one the folder's name, or the whole hub id."""
+        """The alias; without one the name of the folder or GGUF file, or the whole hub id."""
         alias, has_alias, _ = self.model.partition("=")
         if has_alias:
             return alias
-        return self.model if not Path(self.model).exists() else Path(self.model).resolve().name
+        path = Path(self.model)
+        if path.suffix == ".gguf":
+            return path.stem  # a link of the hub's cache leads to a file without a name
+        return self.model if not path.exists() else path.resolve().name
 
     @property
     def model_path(self) -> str:
-        """Folder or hub id, without the alias."""
+        """Folder, GGUF file or hub id, without the alias."""
         alias, has_alias, path = self.model.partition("=")
         return path if has_alias else alias
 

@@ -32,7 +32,7 @@ _ANY_HOST = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 
 @dataclass(frozen=True, slots=True)
 class ModelSource:
-    """A model to serve: its name in the arena, and `source`, a local folder or a hub id."""
+    """A model to serve: its name in the arena, and `source`, a local folder, a GGUF file or a hub id."""
 
     name: str
     source: str
@@ -84,14 +84,18 @@ def parse_model(text: str) -> ModelSource:
     name, separator, source = text.partition("=")
     if not separator:
         name, source = "", text
-    folder = Path(source).expanduser()
-    if folder.is_dir():
-        source = str(folder.absolute())
-        if not (folder / "config.json").is_file():
-            raise CliError(f"--model {text}: {folder} has no config.json, so it is no model in Hugging Face layout.")
-    elif not _HUB_ID.fullmatch(source) or source.startswith("."):
-        raise CliError(f"--model {text}: there is no folder {source}, and it is no hub id like organisation/model.")
-    name = name or Path(source).name
+    path = Path(source).expanduser()
+    own_name = Path(source).name
+    if path.is_dir():
+        source = str(path.absolute())
+        if not (path / "config.json").is_file():
+            raise CliError(f"--model {text}: {path} has no config.json, so it is no model in Hugging Face layout.")
+    elif path.suffix == ".gguf" and path.is_file():
+        source, own_name = str(path.absolute()), path.stem
+    elif not _HUB_ID.fullmatch(source) or source.startswith(".") or path.suffix == ".gguf":
+        kind = "file" if path.suffix == ".gguf" else "folder"
+        raise CliError(f"--model {text}: there is no {kind} {source}, and it is no hub id like organisation/model.")
+    name = name or own_name
     if not is_model_name(name):
         raise CliError(f"--model {text}: {name!r} is no usable name; letters, digits and . _ : / - are.")
     return ModelSource(name, source)

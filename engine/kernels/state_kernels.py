@@ -30,7 +30,7 @@ class DeltaWeights:
     """What a gated delta net knows of its heads; H = value heads, V = channels of a value. All float32."""
 
     rates: torch.Tensor  #: [H], negative: the state decays by exp(rate * softplus(a + step_bias))
-    step_bias: torch.Tensor  #: [H]
+    step_bias: torch.Tensor  #: [H]; of channel_delta [H D]
     norm: torch.Tensor  #: [V]: scales of the norm of what a query reads
     eps: float  #: of that norm
 
@@ -105,6 +105,26 @@ class StateKernels(Protocol):
 
         qkv [T, 2 G D + H V]: queries, keys, values; gate [T, H V]; a, b [T, H]: all with strided rows; states
         [N, H, D, V] float32.
+        """
+        ...
+
+    def channel_delta(
+        self,
+        qkv: torch.Tensor,
+        gate: torch.Tensor,
+        a: torch.Tensor,
+        b: torch.Tensor,
+        weights: DeltaWeights,
+        states: StatesInPlace,
+    ) -> torch.Tensor:
+        """Kimi delta attention (arXiv 2510.26692): gated_delta with a decay for every channel of a key and a sigmoid in
+        place of silu. H heads of D channels of a key and V of a value.
+
+        Row d of S'(t) is exp(rate softplus(a_d + step_bias_d)) times that of S(t - 1). Returns
+        rms_norm(S(t)^T q / sqrt(D)) sigmoid(gate), [T, H V] in the dtype of qkv, newly allocated. Updates the states.
+
+        qkv [T, 2 H D + H V], gate [T, H V], a [T, H D], b [T, H]: all with strided rows; states [N, H, D, V] float32.
+        Reads lengths on the host, whatever is_capturable says.
         """
         ...
 

@@ -54,7 +54,7 @@ def glm4_moe_lite(config: ConfigReader, weights: WeightSource) -> Llama:
 
 
 @dataclass(frozen=True)
-class _LatentSettings:
+class LatentSettings:
     """Sizes of latent attention: N and R, channels of a head that are not rotated and that are; L, of the latent."""
 
     query_rank: int | None  #: queries are a product of that many channels; None: of the stream
@@ -66,7 +66,7 @@ class _LatentSettings:
     is_interleaved: bool
 
     @classmethod
-    def read(cls, config: ConfigReader, *, is_interleaved: bool) -> "_LatentSettings":
+    def read(cls, config: ConfigReader, *, is_interleaved: bool) -> "LatentSettings":
         """Raises CheckpointError for a config.json that is incomplete."""
         return cls(
             query_rank=config.optional("q_lora_rank", int),
@@ -80,7 +80,7 @@ class _LatentSettings:
 
 
 def _build(config: ConfigReader, weights: WeightSource, load_mlp: MLPLoader, *, is_interleaved: bool) -> Llama:
-    latent = _LatentSettings.read(config, is_interleaved=is_interleaved)
+    latent = LatentSettings.read(config, is_interleaved=is_interleaved)
     settings = LlamaConfig.read(config)
     shape = AttentionShape(
         settings.shape.num_heads,
@@ -92,12 +92,13 @@ def _build(config: ConfigReader, weights: WeightSource, load_mlp: MLPLoader, *, 
 
     def load_layer(own: LlamaConfig, heads: HeadShare, layer_id: int, weights: WeightSource) -> DecoderLayer:
         name, hidden = f"model.layers.{layer_id}", own.hidden_size
+        num_heads, own_heads = own.shape.num_heads, heads.shape.num_heads
         return DecoderLayer(
             mixer_norm=RMSNorm.load(weights, f"{name}.input_layernorm", hidden, own.norm_eps),
             mixer=LatentAttention(
                 layer_id,
                 heads.shape,
-                _projections(latent, own, heads.shape.num_heads, f"{name}.self_attn", weights),
+                latent_projections(latent, hidden, num_heads, own_heads, f"{name}.self_attn", weights),
                 is_interleaved=latent.is_interleaved,
             ),
             mlp_norm=RMSNorm.load(weights, f"{name}.post_attention_layernorm", hidden, own.norm_eps),
@@ -117,15 +118,15 @@ def _score_gain(config: ConfigReader) -> float:
     return 1.0 if factor <= 1.0 else (0.1 * weight * math.log(factor) + 1.0) ** 2
 
 
-def _projections(
-    latent: _LatentSettings, config: LlamaConfig, num_heads: int, name: str, weights: WeightSource
+def latent_projections(
+    latent: LatentSettings, hidden: int, all_heads: int, num_heads: int, name: str, weights: WeightSource
 ) -> LatentProjections:
-    """num_heads: of this process."""
-    hidden, operators = config.hidden_size, weights.operators
+    """The projections of the layer `name`. all_heads: of the layer; num_heads: of this process."""
+    operators = weights.operators
     head_size = latent.plain_dim + latent.value_dim
 
     def channels(size: int) -> Shard:
-        return Shard.even(config.shape.num_heads * size, weights.group.place, "channels of all heads")
+        return Shard.even(all_heads * size, weights.group.place, "channels of all heads")
 
     products = weights.take_matrix(f"{name}.kv_b_proj.weight", channels(head_size), latent.latent_dim)
     keys, values = products.view(num_heads, head_size, -1).split([latent.plain_dim, latent.value_dim], dim=1)
@@ -146,7 +147,7 @@ def _projections(
 
 
 def _queries(
-    latent: _LatentSettings, hidden: int, channels: Shard, name: str, weights: WeightSource
+    latent: LatentSettings, hidden: int, channels: Shard, name: str, weights: WeightSource
 ) -> Callable[[torch.Tensor], torch.Tensor]:
     if latent.query_rank is None:
         return Linear.load(weights, f"{name}.q_proj", hidden, channels, bias=False)

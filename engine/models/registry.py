@@ -40,6 +40,7 @@ from engine.models.granite_hybrid import granite_hybrid
 from engine.models.granite_moe import granite_moe
 from engine.models.hunyuan import hunyuan, hunyuan_moe
 from engine.models.jamba import jamba
+from engine.models.kimi_linear import kimi_linear
 from engine.models.lfm2 import lfm2
 from engine.models.lfm2_moe import lfm2_moe
 from engine.models.llama import ROTARY_FREQUENCIES, llama
@@ -217,6 +218,12 @@ _REGISTERED = (
         nemotron_h,
         "one part per layer: Mamba-2, attention, MLP, or mixture of experts (Nemotron 3)",
         ignored=NEXT_TOKEN_LAYERS_OF_NEMOTRON,
+        is_divisible=False,
+    ),
+    Architecture(
+        "KimiLinearForCausalLM",
+        kimi_linear,
+        "delta nets with a decay for every channel, latent attention without positions, sigmoid experts",
         is_divisible=False,
     ),
     Architecture("Lfm2ForCausalLM", lfm2, "gated short convolutions, attention in some layers", is_divisible=False),

@@ -1,7 +1,8 @@
 """Turns token ids back into text, one step at a time: a stream of tokens gives the same text as decoding them together.
 
 Works on bytes: each token stands for a fixed byte string, so text is emitted as soon as a character is complete and
-never before. Knows nothing of requests or stop strings. One instance belongs to one sequence and one thread.
+never before. NUL becomes U+FFFD: servers refuse texts with it, and an answer is sent back with the next question.
+Knows nothing of requests or stop strings. One instance belongs to one sequence and one thread.
 """
 
 import codecs
@@ -69,6 +70,7 @@ class IncrementalDetokenizer:
         waiting = self._unfinished + piece
         text, num_decoded = codecs.utf_8_decode(waiting, "replace", is_final)
         self._unfinished = waiting[num_decoded:]
+        text = text.replace("\0", "\ufffd")
         if self._strip_next_space and text:
             self._strip_next_space = False
             return text.removeprefix(" ")

@@ -64,10 +64,11 @@ def test_an_unknown_command_is_named(capsys: pytest.CaptureFixture[str]) -> None
     assert "no command 'fly'" in capsys.readouterr().err
 
 
-def test_a_folder_that_is_not_there_is_named_before_a_server_starts(capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(("path", "kind"), [("./no/such/folder", "folder"), ("/no/such/model.gguf", "file")])
+def test_a_model_that_is_not_there_is_named_before_a_server_starts(path: str, kind: str) -> None:
     with pytest.raises(SystemExit) as caught:
-        main(["serve", "bird=./no/such/folder"])
-    assert caught.value.code == "agon serve: there is no folder ./no/such/folder."
+        main(["serve", f"bird={path}"])
+    assert caught.value.code == f"agon serve: there is no {kind} {path}."
 
 
 def test_an_interrupt_during_the_imports_ends_without_a_traceback() -> None:

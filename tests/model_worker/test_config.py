@@ -27,6 +27,12 @@ def test_folder_without_alias_is_named_after_itself(make_settings: Make, tmp_pat
     assert (settings.model_name, settings.model_path) == ("tiny", str(tmp_path / "tiny"))
 
 
+def test_gguf_file_without_alias_is_named_after_itself(make_settings: Make, tmp_path: Path) -> None:
+    (tmp_path / "0f3a").touch()
+    (tmp_path / "tiny.Q8_0.gguf").symlink_to(tmp_path / "0f3a")  # as in the cache of the hub
+    assert make_settings(model=str(tmp_path / "tiny.Q8_0.gguf")).model_name == "tiny.Q8_0"
+
+
 def test_lists_come_from_the_environment_separated_by_commas(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AGON_MODEL", "echo")
     monkeypatch.setenv("AGON_CONTROLLER_URLS", "http://a:8100, http://b:8100")

@@ -1,5 +1,5 @@
 """The kernels of recurrent layers in C++ (causal_conv.cpp, selective_scan.cpp, head_scan.cpp, gated_norm.cpp,
-gated_delta.cpp). CppStateKernels is a StateKernels.
+gated_delta.cpp), but for channel_delta, which is plain torch. CppStateKernels is a StateKernels.
 
 Every result depends on its own sequence only, to the last bit: not on other sequences, steps or the number of threads.
 """
@@ -8,6 +8,7 @@ import torch
 
 from engine.kernels.cpu.functions import address
 from engine.kernels.cpu.library import Library
+from engine.kernels.reference.channel_delta import channel_delta
 from engine.kernels.state_kernels import DeltaWeights, ScanHeads, StatesInPlace
 
 
@@ -94,6 +95,18 @@ class CppStateKernels:
             y.data_ptr(), num_heads, num_key_heads, key_dim, value_dim, weights.eps, self._num_threads,
         )  # fmt: skip
         return y
+
+    def channel_delta(
+        self,
+        qkv: torch.Tensor,
+        gate: torch.Tensor,
+        a: torch.Tensor,
+        b: torch.Tensor,
+        weights: DeltaWeights,
+        states: StatesInPlace,
+    ) -> torch.Tensor:
+        """As StateKernels.channel_delta, in plain torch."""
+        return channel_delta(qkv, gate, a, b, weights, states)
 
     def head_scan(
         self,

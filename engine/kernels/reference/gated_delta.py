@@ -27,7 +27,7 @@ def gated_delta(
     in place."""
     num_heads, key_dim, value_dim = states.pages.shape[1:]
     key_size = (qkv.shape[1] - num_heads * value_dim) // 2
-    query, key = (_unit_heads(part, num_heads, key_dim) for part in qkv[:, : 2 * key_size].chunk(2, dim=1))
+    query, key = (unit_heads(part, num_heads, key_dim) for part in qkv[:, : 2 * key_size].chunk(2, dim=1))
     inputs = (
         query * key_dim**-0.5,
         key,
@@ -51,7 +51,7 @@ def gated_delta(
     return output
 
 
-def _unit_heads(x: torch.Tensor, num_heads: int, key_dim: int) -> torch.Tensor:
+def unit_heads(x: torch.Tensor, num_heads: int, key_dim: int) -> torch.Tensor:
     """x [T, G D] -> vectors of length one for every value head [T, H, D]; consecutive heads share a key head."""
     heads = x.float().unflatten(1, (-1, key_dim))
     unit: torch.Tensor = heads * torch.rsqrt(heads.square().sum(-1, keepdim=True) + _LENGTH_EPS)

@@ -49,6 +49,13 @@ def test_a_folder_is_named_after_itself_unless_told_otherwise(model_folder: Path
     assert parse_model(f"bird={model_folder}") == ModelSource("bird", str(model_folder))
 
 
+def test_a_gguf_file_is_named_after_itself(tmp_path: Path) -> None:
+    file = tmp_path / "small.Q4_K_M.gguf"
+    file.touch()
+    assert parse_model(str(file)) == ModelSource("small.Q4_K_M", str(file))
+    assert parse_model(f"bird={file}") == ModelSource("bird", str(file))
+
+
 def test_a_hub_id_needs_no_folder() -> None:
     assert parse_model("somebody/small-model") == ModelSource("small-model", "somebody/small-model")
 
@@ -58,6 +65,7 @@ def test_a_hub_id_needs_no_folder() -> None:
     [
         ("nowhere", "there is no folder nowhere"),
         ("./nowhere/model", "there is no folder"),
+        ("nowhere/model.gguf", "there is no file nowhere/model.gguf"),
         ("a b=somebody/model", "no usable name"),
         ("{tmp_path}", "no config.json"),
     ],
