@@ -19,7 +19,7 @@ WORKLOADS = ("sharegpt", "alpaca", "single")
 @dataclass(frozen=True, slots=True)
 class Variant:
     """`limit`: only the first requests of a workload, where a whole one would take minutes. `files`: the kind of
-    checkpoint that it reads, where that is not the 16-bit one."""
+    checkpoint that it reads, where that is not the 16-bit one. `is_usual`: measured where no peers are named."""
 
     environment: str
     adapter: str
@@ -28,6 +28,7 @@ class Variant:
     limit: int | None = None
     dtype: str = "bfloat16"
     files: str | None = None
+    is_usual: bool = True
 
     def model_folder(self, checkpoint: str) -> str:
         """The folder that the peer loads, for a 16-bit checkpoint."""
@@ -37,18 +38,18 @@ class Variant:
 VARIANTS: dict[str, Variant] = {
     "agon": Variant("agon", "with_agon.py"),
     "agon-int8": Variant("agon", "with_agon.py", {"weights": "int8"}),
-    "agon-int4": Variant("agon", "with_agon.py", {"weights": "int4"}),
-    "agon-gptq": Variant("agon", "with_agon.py", files="gptq"),
+    "agon-int4": Variant("agon", "with_agon.py", {"weights": "int4"}, is_usual=False),
+    "agon-gptq": Variant("agon", "with_agon.py", files="gptq", is_usual=False),
     "vllm": Variant("vllm", "with_vllm.py"),
-    "vllm-gptq": Variant("vllm", "with_vllm.py", files="gptq"),
+    "vllm-gptq": Variant("vllm", "with_vllm.py", files="gptq", is_usual=False),
     "openvino": Variant("openvino", "with_openvino.py", {"weights": "fp16"}),
     "openvino-int8": Variant("openvino", "with_openvino.py", {"weights": "int8"}),
-    "openvino-int4": Variant("openvino", "with_openvino.py", {"weights": "int4"}),
+    "openvino-int4": Variant("openvino", "with_openvino.py", {"weights": "int4"}, is_usual=False),
     # One stream only: batches over its low-level calls reached 73 tokens/s, which measures our loop more than the peer.
     "llama-cpp": Variant("llama-cpp", "with_llama_cpp.py", {"weights": "f16"}, ("single",)),
     "llama-cpp-bf16": Variant("llama-cpp", "with_llama_cpp.py", {"weights": "bf16"}, ("single",)),
     "llama-cpp-q8": Variant("llama-cpp", "with_llama_cpp.py", {"weights": "q8_0"}, ("single",)),
-    "llama-server-q4": Variant("llama-server", "with_llama_server.py", {"weights": "q4_k_m"}),
+    "llama-server-q4": Variant("llama-server", "with_llama_server.py", {"weights": "q4_k_m"}, is_usual=False),
     "transformers-one": Variant("transformers", "with_transformers.py", {"mode": "one"}, limit=4),
     "transformers-static": Variant("transformers", "with_transformers.py", {"mode": "static"}, ("sharegpt", "alpaca")),
     "transformers-continuous": Variant(
@@ -57,6 +58,7 @@ VARIANTS: dict[str, Variant] = {
 }
 GROUPS = {
     "transformers": ("transformers-one", "transformers-static", "transformers-continuous"),
+    "4-bits": ("agon-int4", "agon-gptq", "openvino-int4", "llama-server-q4", "vllm-gptq"),
     "all": tuple(VARIANTS),
 }
 
@@ -71,8 +73,8 @@ def expand(names: Sequence[str]) -> list[str]:
 
 
 def available() -> list[str]:
-    """Peers whose environments were made."""
-    return [name for name, variant in VARIANTS.items() if has_environment(variant.environment)]
+    """The usual peers whose environments were made."""
+    return [name for name, variant in VARIANTS.items() if variant.is_usual and has_environment(variant.environment)]
 
 
 def with_options(texts: Sequence[str]) -> dict[str, Variant]:

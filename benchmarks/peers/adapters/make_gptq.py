@@ -1,6 +1,6 @@
 """A checkpoint of benchmarks/models.py as a GPTQ folder: 4 bits, symmetric, groups of 128, rounded to nearest.
 
-make_gptq.py CHECKPOINT TARGET. Runs in any environment with torch and safetensors. Embeddings, the output head and norms
+make_gptq.py CHECKPOINT TARGET. Runs in any environment with torch and safetensors. Embeddings, output head and norms
 stay as they are. Weights are random, so nothing is gained by calibration, and speed does not depend on it.
 """
 

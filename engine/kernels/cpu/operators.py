@@ -21,8 +21,9 @@ from engine.kernels.quantised import Matrix, QuantisedMatrix, hollow, quantised
 
 #: Outputs whose weights are rounded at once: in float32 they stay in a core's cache, and little memory is needed.
 _INT8_ROWS = 256
-#: Inputs that share a scale where weights are rounded to 4 bits.
-_GROUP, _LEAST_GROUP = 32, 8
+#: Inputs that share a scale where weights are rounded to 4 bits, and to 8 bits beside them.
+_GROUPS = {4: 64, 8: 128}
+_LEAST_GROUP = 8
 
 
 class CppOperators:
@@ -148,7 +149,7 @@ class CppOperators:
 
     def _grouped(self, weight: torch.Tensor, bits: int) -> QuantisedMatrix:
         """The weight rounded in groups; without values where weight_memory holds it already."""
-        group = math.gcd(_GROUP, weight.shape[1])
+        group = math.gcd(_GROUPS[bits], weight.shape[1])
         group = group if group >= _LEAST_GROUP else weight.shape[1]
         return hollow(weight.shape, bits, group) if self.weight_memory.is_filled else quantised(weight, bits, group)
 
