@@ -226,26 +226,20 @@ def _peers(
     return parts
 
 
-#: What a token of a single stream reads, in bits of a weight of the layers and of the output head: codes, and scales
-#: and zero points in 16 bits each. `--weights int4`: groups of 64 with zero points, and of 128 without. GPTQ: groups of
-#: 128 without zero points.
-_BITS_READ = {"agon-int4": (4 + 32 / 64, 8 + 16 / 128), "agon-gptq": (4 + 16 / 128, 16.0), "agon": (16.0, 16.0)}
-
-
 def _peers_in_4_bits(result: dict[str, Any]) -> list[str]:
     """Beside Agon in 4 bits, with the shares of the read limit that was measured in the same run."""
     layers, head = product_parameters(CONFIGS[result["settings"]["model"]])
-    limit = result["limits"]["memory_gb_per_s"]
-    shares = []
-    for row in result["rows"]:
-        if row["workload"] == "single" and row["peer"] in _BITS_READ:
-            of_layers, of_head = _BITS_READ[row["peer"]]
-            megabytes = (layers * of_layers + head * of_head) / 8e6
-            rate = megabytes / row["tpot_ms"]
-            shares.append(f"{row['peer']} {megabytes:.0f} MB, {100 * rate / limit:.0f} %")
+    measured = result["limits"]["memory_gb_per_s"]
+    read = {
+        row["peer"]: ((layers * bits[0] + head * bits[1]) / 8e6, row["tpot_ms"])
+        for row in result["rows"]
+        if row["workload"] == "single" and (bits := result["bits_read"].get(row["peer"])) is not None
+    }
+    limit = max(measured, *(megabytes / ms for megabytes, ms in read.values()))
+    shares = (f"{peer} {mb:.0f} MB, {100 * mb / ms / limit:.0f} %" for peer, (mb, ms) in read.items())
     said = (
-        f"Read limit of this run: {limit} GB/s. Weights that a token of the single stream reads, and the share of the "
-        f"limit at which it does: {'; '.join(shares)}.\n"
+        f"Read limit: {limit:.1f} GB/s, the better of a sum in torch ({measured}) and the fastest stream. Weights that a "
+        f"token of the single stream reads, and the share of the limit at which it does: {'; '.join(shares)}.\n"
     )
     return [
         "`llama-server-q4` is llama.cpp's server with Q4_K_M, `vllm-gptq` and `agon-gptq` read the same GPTQ folder, "

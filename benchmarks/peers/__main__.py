@@ -98,7 +98,8 @@ def _run(
     path = chosen.json or measure.result_path(RESULTS, chosen.model)
     path.parent.mkdir(parents=True, exist_ok=True)
     if limits is not None and (later := _limits(chosen)) is not None:
-        result["limits"] = asdict(limits.best_of(later))
+        read = {peer: variant.bits_read for peer, variant in peers.items() if variant.bits_read is not None}
+        result |= {"limits": asdict(limits.best_of(later)), "bits_read": read}
     record.write(path, {**result, "rows": rows, "failed": {**failed, **failed_later}})
     for row in rows:
         figure = {key: row[key] for key in ("output_tokens_per_s", "tpot_ms", "ttft_ms") if key in row}

@@ -19,7 +19,8 @@ WORKLOADS = ("sharegpt", "alpaca", "single")
 @dataclass(frozen=True, slots=True)
 class Variant:
     """`limit`: only the first requests of a workload, where a whole one would take minutes. `files`: the kind of
-    checkpoint that it reads, where that is not the 16-bit one. `is_usual`: measured where no peers are named."""
+    checkpoint that it reads, where that is not the 16-bit one. `is_usual`: measured where no peers are named.
+    `bits_read`: of a weight of the layers and of the output head, in a step of one row: codes, scales, zero points."""
 
     environment: str
     adapter: str
@@ -29,6 +30,7 @@ class Variant:
     dtype: str = "bfloat16"
     files: str | None = None
     is_usual: bool = True
+    bits_read: tuple[float, float] | None = None
 
     def model_folder(self, checkpoint: str) -> str:
         """The folder that the peer loads, for a 16-bit checkpoint."""
@@ -36,10 +38,13 @@ class Variant:
 
 
 VARIANTS: dict[str, Variant] = {
-    "agon": Variant("agon", "with_agon.py"),
+    "agon": Variant("agon", "with_agon.py", bits_read=(16, 16)),
     "agon-int8": Variant("agon", "with_agon.py", {"weights": "int8"}),
-    "agon-int4": Variant("agon", "with_agon.py", {"weights": "int4"}, is_usual=False),
-    "agon-gptq": Variant("agon", "with_agon.py", files="gptq", is_usual=False),
+    # Scales and zero points in 16 bits each; groups of 64 with zero points, and of 128 without.
+    "agon-int4": Variant(
+        "agon", "with_agon.py", {"weights": "int4"}, is_usual=False, bits_read=(4 + 32 / 64, 8 + 16 / 128)
+    ),
+    "agon-gptq": Variant("agon", "with_agon.py", files="gptq", is_usual=False, bits_read=(4 + 16 / 128, 16)),
     "vllm": Variant("vllm", "with_vllm.py"),
     "vllm-gptq": Variant("vllm", "with_vllm.py", files="gptq", is_usual=False),
     "openvino": Variant("openvino", "with_openvino.py", {"weights": "fp16"}),

@@ -199,6 +199,33 @@ void quantize_blocks(const GroupedWeights& w, const T* x, int64_t x_stride, int8
   });
 }
 
+// The weights of these outputs, [rows, inputs] in the order of the inputs: embeddings from a tied output head.
+template <typename T>
+static void unpack_outputs(const GroupedWeights& w, const int64_t* outputs, T* rows, int64_t num_rows, int num_threads) {
+  const int bits = int(w.bits), step = inputs_of(bits), words = words_of(bits), low = low_words(bits);
+  const int64_t num_groups = w.num_columns / w.group;
+  parallel_for(num_rows, num_rows < 32 ? 1 : num_threads, [&](int64_t row) {
+    const int64_t output = outputs[row], lane = output % kLanes;
+    const uint8_t* first = w.packed + output_at(output - lane, w.bytes_per_output(), 4 * words) + 4 * lane;
+    const float factor = w.factors[output];
+    for (int64_t g = 0; g < num_groups; g++) {
+      const int64_t at = (output / kPanel * num_groups + g) * kPanel + output % kPanel - lane;
+      const float scale = load_half(w.scales + at)[lane];
+      const float shift = w.offsets == nullptr ? 0.0f : float(w.zero) * load_half(w.offsets + at)[lane];
+      for (int64_t column = g * w.group; column < (g + 1) * w.group; column++) {
+        const int64_t input = w.order == nullptr ? column : w.order[column];
+        if (input < 0 || input >= w.num_inputs) continue;
+        const uint8_t* codes = first + column / step * words * 4 * kStrip * kLanes;
+        const int part = int(column % step) / 4, j = int(column % 4);
+        int code = bits == 8 ? codes[j] : codes[part / 2 * 4 * kLanes + j] >> part % 2 * 4 & 15;
+        if (words > low) code |= (codes[low * 4 * kLanes + j] >> part * (bits - 4) & ((1 << (bits - 4)) - 1)) << 4;
+        const int value = w.book == nullptr ? code : w.book[code];
+        store_one(rows + row * w.num_inputs + input, factor * (scale * float(value - int(w.zero)) + shift));
+      }
+    }
+  });
+}
+
 #define AGON_INSTANTIATE(T)                                                                                         \
   template void multiply_grouped(const GroupedWeights&, const int8_t*, const RowBlock*, const T*, T*, int64_t, int64_t, \
                                  int64_t, Team&, const Activated<T>*);                                              \
@@ -238,9 +265,15 @@ void agon_pack_grouped(const uint8_t* codes, uint8_t* packed, int64_t num_output
   });
 }
 
-// agon_linear_grouped_{f32,bf16}: x [rows, in] times quantised weights -> y [rows, out]; bias [out] or null. Called by
-// CppLinear (engine/kernels/cpu/functions.py).
+// For float and bfloat16 rows:
+//   agon_linear_grouped_*  x [rows, in] times quantised weights -> y [rows, out]; bias [out] or null. Called by
+//                          CppGroupedLinear (engine/kernels/cpu/functions.py).
+//   agon_unpack_grouped_*  outputs [rows] -> rows [rows, in] of the weights. Called by CppOperators.tied_embedding.
 #define AGON_LINEAR_GROUPED(suffix, T)                                                                             \
+  void agon_unpack_grouped_##suffix(const agon::GroupedWeights* w, const int64_t* outputs, T* rows, int64_t num_rows, \
+                                    int num_threads) {                                                             \
+    agon::unpack_outputs<T>(*w, outputs, rows, num_rows, num_threads);                                             \
+  }                                                                                                                \
   void agon_linear_grouped_##suffix(const T* x, int64_t x_stride, const agon::GroupedWeights* w, const T* bias, T* y, \
                                     int64_t y_stride, int64_t num_rows, int64_t num_outputs, int num_threads) {    \
     std::vector<int8_t> bytes(num_rows * w->num_columns);                                                          \
