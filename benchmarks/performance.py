@@ -238,8 +238,8 @@ def _peers_in_4_bits(result: dict[str, Any]) -> list[str]:
     limit = max(measured, *(megabytes / ms for megabytes, ms in read.values()))
     shares = (f"{peer} {mb:.0f} MB, {100 * mb / ms / limit:.0f} %" for peer, (mb, ms) in read.items())
     said = (
-        f"Read limit: {limit:.1f} GB/s, the better of a sum in torch ({measured}) and the fastest stream. Weights that a "
-        f"token of the single stream reads, and the share of the limit at which it does: {'; '.join(shares)}.\n"
+        f"Read limit: {limit:.1f} GB/s, the better of a sum in torch ({measured}) and the fastest stream. Weights that "
+        f"a token of the single stream reads, and the share of the limit at which it does: {'; '.join(shares)}.\n"
     )
     return [
         "`llama-server-q4` is llama.cpp's server with Q4_K_M, `vllm-gptq` and `agon-gptq` read the same GPTQ folder, "
