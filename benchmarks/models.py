@@ -95,7 +95,32 @@ GPT2_124M: dict[str, Any] = {
     **_BFLOAT16,
     **_TOKENS,
 }
-CONFIGS = {"smol-135m": SMOL_135M, "tiny-15m": TINY_15M, "gemma2-tiny": GEMMA2_TINY, "gpt2-124m": GPT2_124M}
+QWEN3_06B: dict[str, Any] = {
+    "architectures": ["Qwen3ForCausalLM"],
+    "model_type": "qwen3",
+    "vocab_size": 151936,
+    "hidden_size": 1024,
+    "intermediate_size": 3072,
+    "num_hidden_layers": 28,
+    "num_attention_heads": 16,
+    "num_key_value_heads": 8,
+    "head_dim": 128,
+    "hidden_act": "silu",
+    "max_position_embeddings": 40960,
+    "rms_norm_eps": 1e-6,
+    "rope_theta": 1000000.0,
+    "tie_word_embeddings": True,
+    "initializer_range": 1 / 32,
+    **_BFLOAT16,
+    **_TOKENS,
+}
+CONFIGS = {
+    "smol-135m": SMOL_135M,
+    "tiny-15m": TINY_15M,
+    "gemma2-tiny": GEMMA2_TINY,
+    "gpt2-124m": GPT2_124M,
+    "qwen3-0.6b": QWEN3_06B,
+}
 
 _SPECIAL = ("<|pad|>", "<|start|>", "<|end|>")
 _CHAT_TEMPLATE = (

@@ -50,6 +50,20 @@ MEASUREMENTS: dict[str, tuple[str, tuple[str, ...]]] = {
         )
         for model in ("tiny-15m", "gemma2-tiny", "gpt2-124m")
     },
+    "qwen3-0.6b-int4": (
+        "peers-qwen3-0.6b-int4.json",
+        (
+            "benchmarks.peers",
+            "run",
+            "--model",
+            "qwen3-0.6b",
+            "--peers",
+            "agon,4-bits",
+            "--workloads",
+            "single,sharegpt",
+            "--limits",
+        ),
+    ),
     "hybrids": ("hybrids.json", ("benchmarks.engine.hybrids",)),
     "prefix-turns": ("prefix_turns.json", ("benchmarks.engine.prefix_turns",)),
     "accuracy": ("accuracy.json", ("benchmarks.engine.accuracy",)),
@@ -96,6 +110,8 @@ def write(results: Path, document: Path, figures: Path) -> None:
         _HEAD,
         "## Against other engines: smol-135m (SmolLM2-135M's shape)\n",
         *_section("peers", found, _peers_of(found, figures / "performance-peers.png")),
+        "## In 4 bits: qwen3-0.6b (Qwen3-0.6B's shape)\n",
+        *_section("qwen3-0.6b-int4", found, _peers_in_4_bits),
         "## Other shapes\n",
         *(
             part
@@ -127,6 +143,7 @@ def _other_processors(found: dict[str, dict[str, Any] | None]) -> list[str]:
             name: (f"against other engines: {'smol-135m' if name == 'peers' else name}", _peers_of(found))
             for name in ("peers", "tiny-15m", "gemma2-tiny", "gpt2-124m")
         },
+        "qwen3-0.6b-int4": ("in 4 bits: qwen3-0.6b", _peers_in_4_bits),
         "hybrids": ("recurrent, hybrid and expert models", _hybrids),
         "prefix-turns": ("later turns about a long document", _prefix_turns),
         "serving": ("what serving adds", _serving),
@@ -182,14 +199,17 @@ def _table(heads: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _peers(result: dict[str, Any], limits: dict[str, float] | None, picture: Path | None) -> list[str]:
+def _peers(
+    result: dict[str, Any], limits: dict[str, float] | None, picture: Path | None, reference: str = "agon"
+) -> list[str]:
+    """`reference`: the peer that the others are compared with."""
     parts = []
     if limits is not None:
         parts.append(_bounds(result, limits))
     bars: dict[str, float] = {}
     for workload in dict.fromkeys(row["workload"] for row in result["rows"]):
         rows = [row for row in result["rows"] if row["workload"] == workload]
-        ours = next((row for row in rows if row["peer"] == "agon"), None)
+        ours = next((row for row in rows if row["peer"] == reference), None)
         if workload == "single":
             parts.append(_single_table(rows, ours))
             continue
@@ -204,6 +224,30 @@ def _peers(result: dict[str, Any], limits: dict[str, float] | None, picture: Pat
         draw_bars(picture, f"{result['settings']['model']}, bfloat16", "output tokens per second", bars)
         parts.append(f"![Output tokens per second by engine](figures/{picture.name})\n")
     return parts
+
+
+def _peers_in_4_bits(result: dict[str, Any]) -> list[str]:
+    """Beside Agon in 4 bits, with the shares of the read limit that was measured in the same run."""
+    layers, head = product_parameters(CONFIGS[result["settings"]["model"]])
+    measured = result["limits"]["memory_gb_per_s"]
+    read = {
+        row["peer"]: ((layers * bits[0] + head * bits[1]) / 8e6, row["tpot_ms"])
+        for row in result["rows"]
+        if row["workload"] == "single" and (bits := result["bits_read"].get(row["peer"])) is not None
+    }
+    limit = max(measured, *(megabytes / ms for megabytes, ms in read.values()))
+    shares = (f"{peer} {mb:.0f} MB, {100 * mb / ms / limit:.0f} %" for peer, (mb, ms) in read.items())
+    said = (
+        f"Read limit: {limit:.1f} GB/s, the better of a sum in torch ({measured}) and the fastest stream. Weights that "
+        f"a token of the single stream reads, and the share of the limit at which it does: {'; '.join(shares)}.\n"
+    )
+    return [
+        "`llama-server-q4` is llama.cpp's server with Q4_K_M, `vllm-gptq` and `agon-gptq` read the same GPTQ folder, "
+        "`openvino-int4` is optimum's default (groups of 128, the head 8 bits), `agon` is bfloat16. *Agon is* compares "
+        "with `agon-int4`.\n",
+        said,
+        *_peers(result, None, None, "agon-int4"),
+    ]
 
 
 def _bounds(result: dict[str, Any], limits: dict[str, float]) -> str:

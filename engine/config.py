@@ -135,7 +135,7 @@ class EngineConfig:
         Literal["auto", "int8", "int4"],
         Setting(
             "Data type of linear weights, rounded when they are loaded, on CPU. auto: the checkpoint's. int8: 8 bits; "
-            "faster, less exact. int4: 4 bits in groups of 32, the output head 8 bits; faster still, and less exact"
+            "faster, less exact. int4: 4 bits in groups of 64, the output head 8 bits; faster still, and less exact"
         ),
     ] = "auto"
     share_weights: Annotated[

@@ -11,13 +11,18 @@ import os
 import subprocess
 import sys
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 
+import torch
+
 from benchmarks.models import CONFIGS, models_folder
+from benchmarks.operators.limits import Limits, measure_limits
 from benchmarks.peers import environments, measure
 from benchmarks.peers.variants import WORKLOADS, Variant, available, expand, prepare, with_options
 from cli.bench import record
 
+_LIMITS_S = 1.0  #: for each limit
 RESULTS = Path(__file__).parent.parent / "results"
 
 
@@ -29,11 +34,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     for command in ("prepare", "run"):
         options = commands.add_parser(command)
         options.add_argument("--model", default="smol-135m", choices=list(CONFIGS))
-        options.add_argument("--peers", help="with commas; groups: transformers, all; default: those that are set up")
+        options.add_argument(
+            "--peers", help="with commas; groups: transformers, 4-bits, all; default: the usual ones that are set up"
+        )
         options.add_argument(
             "--set", action="append", default=[], metavar="PEER.NAME=VALUE", help="an option of that peer's own call"
         )
     options.add_argument("--workloads", default=",".join(WORKLOADS))
+    options.add_argument("--limits", action="store_true", help="measure the machine's limits, before and after")
     options.add_argument("--rounds", type=int, default=3)
     options.add_argument("--threads", type=int, default=os.cpu_count() or 1)
     options.add_argument("--max-running", type=int, default=32, help="requests that a peer may serve at once")
@@ -76,6 +84,7 @@ def _run(
     settings = {"threads": chosen.threads, "max_running": chosen.max_running, "max_model_len": 1024, "cache_gib": 2}
     said = {"model": chosen.model, **settings, "rounds": chosen.rounds, **({"set": chosen.set} if chosen.set else {})}
     result = record.document("peers", said, [])  # before: the commit and the load that the run started with
+    limits = _limits(chosen)
     rows, failed_later = measure.measure(
         list(peers),
         workloads,
@@ -88,12 +97,23 @@ def _run(
     )
     path = chosen.json or measure.result_path(RESULTS, chosen.model)
     path.parent.mkdir(parents=True, exist_ok=True)
+    if limits is not None and (later := _limits(chosen)) is not None:
+        read = {peer: variant.bits_read for peer, variant in peers.items() if variant.bits_read is not None}
+        result |= {"limits": asdict(limits.best_of(later)), "bits_read": read}
     record.write(path, {**result, "rows": rows, "failed": {**failed, **failed_later}})
     for row in rows:
         figure = {key: row[key] for key in ("output_tokens_per_s", "tpot_ms", "ttft_ms") if key in row}
         print(f"{row['workload']:9} {row['peer']:24} {json.dumps(figure)} others {row['others_cores']}")
     if failed or failed_later:
         raise SystemExit(f"failed: {', '.join((*failed, *failed_later))}")
+
+
+def _limits(chosen: argparse.Namespace) -> Limits | None:
+    """None: they were not asked for."""
+    if not chosen.limits:
+        return None
+    torch.set_num_threads(chosen.threads)
+    return measure_limits(_LIMITS_S)
 
 
 if __name__ == "__main__":

@@ -27,6 +27,7 @@ class Recipe:
     removed: tuple[str, ...] = ()
     needs_tcmalloc: bool = False
     build_settings: Mapping[str, str] | None = None
+    llama_tools: str | None = None  #: the sdist whose llama.cpp is built for its programs
 
 
 RECIPES: dict[str, Recipe] = {
@@ -43,6 +44,10 @@ RECIPES: dict[str, Recipe] = {
         ("llama-cpp-python==0.3.36", "gguf", "safetensors", "numpy"),
         (),
         build_settings={"CMAKE_ARGS": "-DGGML_NATIVE=ON -DLLAMA_CURL=OFF -DLLAVA_BUILD=OFF"},
+    ),
+    # The server and the quantiser of the llama.cpp inside that sdist, compiled for this machine in as many minutes.
+    "llama-server": Recipe(
+        ("cmake", "ninja", "gguf", "safetensors", "numpy"), (), llama_tools="llama-cpp-python==0.3.36"
     ),
     # For benchmarks/ratings: other implementations of the fit.
     "ratings": Recipe(("arena-rank==0.1.1", "choix==0.4.1", "evalica==0.4.2", "statsmodels==0.14.5", "pandas<3"), ()),
@@ -75,7 +80,7 @@ def setup(name: str) -> Path:
     recipe = RECIPES[name]
     folder = environments_folder() / name
     record = folder / _RECORD
-    wanted = json.dumps([recipe.requirements, recipe.constraints, recipe.removed])
+    wanted = json.dumps([recipe.requirements, recipe.constraints, recipe.removed, recipe.llama_tools])
     if record.is_file() and record.read_text() == wanted:
         return folder
     folder.parent.mkdir(parents=True, exist_ok=True)
@@ -91,6 +96,8 @@ def setup(name: str) -> Path:
         subprocess.run([*pip, "uninstall", "-y", *recipe.removed], check=True)
     if recipe.needs_tcmalloc and find_tcmalloc(folder) is None:
         _fetch_tcmalloc(folder / "tcmalloc")
+    if recipe.llama_tools:
+        _build_llama_tools(recipe.llama_tools, folder)
     record.write_text(wanted)
     return folder
 
@@ -110,3 +117,26 @@ def _fetch_tcmalloc(folder: Path) -> None:
     subprocess.run(["apt-get", "download", "libtcmalloc-minimal4"], cwd=folder, check=True)
     for package in folder.glob("*.deb"):
         subprocess.run(["dpkg-deb", "-x", str(package), str(folder)], check=True)
+
+
+#: Built from llama.cpp into the environment's bin.
+LLAMA_TOOLS = ("llama-server", "llama-quantize")
+
+
+def _build_llama_tools(sdist: str, folder: Path) -> None:
+    """Compile LLAMA_TOOLS from the llama.cpp that the sdist holds."""
+    programs, sources, build = folder / "bin", folder / "sources", folder / "build"
+    download = [str(programs / "python"), "-m", "pip", "download", "--no-deps", "--no-binary", ":all:", sdist]
+    subprocess.run([*download, "--progress-bar", "off", "-d", str(sources)], check=True)
+    (archive,) = sources.glob("*.tar.gz")
+    shutil.unpack_archive(archive, sources)
+    (source,) = sources.glob("*/vendor/llama.cpp")
+    options = ("GGML_NATIVE=ON", "BUILD_SHARED_LIBS=OFF", "LLAMA_OPENSSL=OFF", "LLAMA_BUILD_TESTS=OFF")
+    flags = [f"-D{option}" for option in ("CMAKE_BUILD_TYPE=Release", *options)]
+    cmake = str(programs / "cmake")
+    environment = {**os.environ, "PATH": os.pathsep.join((str(programs), os.environ.get("PATH", "")))}
+    configure = [cmake, "-S", str(source), "-B", str(build), "-G", "Ninja", *flags]
+    subprocess.run(configure, check=True, env=environment)
+    subprocess.run([cmake, "--build", str(build), "--target", *LLAMA_TOOLS], check=True, env=environment)
+    for tool in LLAMA_TOOLS:
+        shutil.copy2(build / "bin" / tool, programs / tool)

@@ -35,7 +35,8 @@ class PeerProcess:
             env=process_environment(variant, settings["threads"], settings["cache_gib"]),
         )
         try:
-            ready = self._ask({**settings, "dtype": variant.dtype, "options": variant.options})
+            model = variant.model_folder(settings["model"])
+            ready = self._ask({**settings, "model": model, "dtype": variant.dtype, "options": variant.options})
         except PeerFailed:
             self.close()
             raise

@@ -3,6 +3,7 @@
 import json
 import os
 import subprocess
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -17,7 +18,9 @@ WORKLOADS = ("sharegpt", "alpaca", "single")
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """`limit`: only the first requests of a workload, where a whole one would take minutes."""
+    """`limit`: only the first requests of a workload, where a whole one would take minutes. `files`: the kind of
+    checkpoint that it reads, where that is not the 16-bit one. `is_usual`: measured where no peers are named.
+    `bits_read`: of a weight of the layers and of the output head, in a step of one row: codes, scales, zero points."""
 
     environment: str
     adapter: str
@@ -25,18 +28,33 @@ class Variant:
     workloads: tuple[str, ...] = WORKLOADS
     limit: int | None = None
     dtype: str = "bfloat16"
+    files: str | None = None
+    is_usual: bool = True
+    bits_read: tuple[float, float] | None = None
+
+    def model_folder(self, checkpoint: str) -> str:
+        """The folder that the peer loads, for a 16-bit checkpoint."""
+        return checkpoint if self.files is None else f"{checkpoint}-{self.files}"
 
 
 VARIANTS: dict[str, Variant] = {
-    "agon": Variant("agon", "with_agon.py"),
+    "agon": Variant("agon", "with_agon.py", bits_read=(16, 16)),
     "agon-int8": Variant("agon", "with_agon.py", {"weights": "int8"}),
+    # Scales and zero points in 16 bits each; groups of 64 with zero points, and of 128 without.
+    "agon-int4": Variant(
+        "agon", "with_agon.py", {"weights": "int4"}, is_usual=False, bits_read=(4 + 32 / 64, 8 + 16 / 128)
+    ),
+    "agon-gptq": Variant("agon", "with_agon.py", files="gptq", is_usual=False, bits_read=(4 + 16 / 128, 16)),
     "vllm": Variant("vllm", "with_vllm.py"),
+    "vllm-gptq": Variant("vllm", "with_vllm.py", files="gptq", is_usual=False),
     "openvino": Variant("openvino", "with_openvino.py", {"weights": "fp16"}),
     "openvino-int8": Variant("openvino", "with_openvino.py", {"weights": "int8"}),
+    "openvino-int4": Variant("openvino", "with_openvino.py", {"weights": "int4"}, is_usual=False),
     # One stream only: batches over its low-level calls reached 73 tokens/s, which measures our loop more than the peer.
     "llama-cpp": Variant("llama-cpp", "with_llama_cpp.py", {"weights": "f16"}, ("single",)),
     "llama-cpp-bf16": Variant("llama-cpp", "with_llama_cpp.py", {"weights": "bf16"}, ("single",)),
     "llama-cpp-q8": Variant("llama-cpp", "with_llama_cpp.py", {"weights": "q8_0"}, ("single",)),
+    "llama-server-q4": Variant("llama-server", "with_llama_server.py", {"weights": "q4_k_m"}, is_usual=False),
     "transformers-one": Variant("transformers", "with_transformers.py", {"mode": "one"}, limit=4),
     "transformers-static": Variant("transformers", "with_transformers.py", {"mode": "static"}, ("sharegpt", "alpaca")),
     "transformers-continuous": Variant(
@@ -45,6 +63,7 @@ VARIANTS: dict[str, Variant] = {
 }
 GROUPS = {
     "transformers": ("transformers-one", "transformers-static", "transformers-continuous"),
+    "4-bits": ("agon-int4", "agon-gptq", "openvino-int4", "llama-server-q4", "vllm-gptq"),
     "all": tuple(VARIANTS),
 }
 
@@ -59,8 +78,8 @@ def expand(names: Sequence[str]) -> list[str]:
 
 
 def available() -> list[str]:
-    """Peers whose environments were made."""
-    return [name for name, variant in VARIANTS.items() if has_environment(variant.environment)]
+    """The usual peers whose environments were made."""
+    return [name for name, variant in VARIANTS.items() if variant.is_usual and has_environment(variant.environment)]
 
 
 def with_options(texts: Sequence[str]) -> dict[str, Variant]:
@@ -105,7 +124,11 @@ def prepare(variant: Variant, model: str, models: Path) -> None:
     if variant.environment == "openvino":
         _export_openvino(checkpoint, variant.options["weights"])
     elif variant.environment == "llama-cpp":
-        _convert_gguf(checkpoint, variant.options["weights"])
+        _convert_gguf(checkpoint, variant.options["weights"], variant.environment)
+    elif variant.environment == "llama-server":
+        _quantise_gguf(checkpoint, variant.options["weights"], variant.environment)
+    elif variant.files == "gptq":
+        _make_gptq(checkpoint, Path(variant.model_folder(str(checkpoint))))
 
 
 def _export_openvino(checkpoint: Path, weights: str) -> None:
@@ -117,9 +140,25 @@ def _export_openvino(checkpoint: Path, weights: str) -> None:
     subprocess.run([*command, "--weight-format", weights, str(folder)], check=True)
 
 
-def _convert_gguf(checkpoint: Path, weights: str) -> None:
+def _convert_gguf(checkpoint: Path, weights: str, environment: str) -> Path:
+    target = checkpoint.with_name(f"{checkpoint.name}-{weights}.gguf")
+    if not target.is_file():
+        script = ADAPTERS / "convert_gguf.py"
+        subprocess.run([str(python_of(environment)), str(script), str(checkpoint), str(target), weights], check=True)
+    return target
+
+
+def _quantise_gguf(checkpoint: Path, weights: str, environment: str) -> None:
     target = checkpoint.with_name(f"{checkpoint.name}-{weights}.gguf")
     if target.is_file():
         return
-    script = ADAPTERS / "convert_gguf.py"
-    subprocess.run([str(python_of("llama-cpp")), str(script), str(checkpoint), str(target), weights], check=True)
+    source = _convert_gguf(checkpoint, "bf16", environment)
+    tool, partial = python_of(environment).with_name("llama-quantize"), target.with_suffix(".partial")
+    subprocess.run([str(tool), str(source), str(partial), weights.upper()], check=True)
+    partial.replace(target)
+
+
+def _make_gptq(checkpoint: Path, target: Path) -> None:
+    if not (target / "model.safetensors").is_file():
+        script = ADAPTERS / "make_gptq.py"
+        subprocess.run([sys.executable, str(script), str(checkpoint), str(target)], check=True)

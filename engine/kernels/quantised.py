@@ -1,4 +1,4 @@
-"""Quantised matrices, in one form for all formats of checkpoints: codes of 4 or 8 bits, and a scale for every output
+"""Quantised matrices, in one form for all formats of checkpoints: codes of 4 to 8 bits, and a scale for every output
 and group of inputs.
 
 Readers of formats (engine/formats) make them, layers cut and join them, operators bring them into their own layout.
@@ -26,7 +26,7 @@ class QuantisedMatrix:
 
     codes: torch.Tensor  #: uint8 [O, I]
     scales: torch.Tensor  #: float32 [O, G]
-    bits: int  #: 4 or 8
+    bits: int  #: of a code: 4, 5, 6 or 8
     zeros: torch.Tensor | int = 0  #: float32 [O, G], or one number for all
     book: torch.Tensor | None = None  #: float32 [2^bits]: value(u); None: u itself
     order: torch.Tensor | None = None  #: int64 [I]: the input that a column belongs to; None: the same

@@ -1,7 +1,7 @@
-"""A Llama checkpoint of benchmarks/models.py as a GGUF file for llama.cpp, without a vocabulary: ids go in and out.
+"""A Llama or Qwen3 checkpoint of benchmarks/models.py as a GGUF file for llama.cpp.
 
 convert_gguf.py CHECKPOINT TARGET f16|bf16|q8_0. Runs in the peer's environment. llama.cpp rotates neighbouring channels
-where Hugging Face rotates halves, so the rows of query and key projections are put into that order.
+of a Llama where Hugging Face rotates halves, so the rows of its query and key projections are put into that order.
 """
 
 import json
@@ -17,6 +17,8 @@ _LAYER_NAMES = {
     "self_attn.q_proj": "attn_q",
     "self_attn.k_proj": "attn_k",
     "self_attn.v_proj": "attn_v",
+    "self_attn.q_norm": "attn_q_norm",
+    "self_attn.k_norm": "attn_k_norm",
     "self_attn.o_proj": "attn_output",
     "post_attention_layernorm": "ffn_norm",
     "mlp.gate_proj": "ffn_gate",
@@ -27,11 +29,12 @@ _LAYER_NAMES = {
 
 def convert(checkpoint: Path, target: Path, weights: str) -> None:
     config = json.loads((checkpoint / "config.json").read_text())
-    if config["model_type"] != "llama":
-        raise SystemExit(f"only Llama checkpoints are converted, this is {config['model_type']}")
+    family = config["model_type"]
+    if family not in ("llama", "qwen3"):
+        raise SystemExit(f"only Llama and Qwen3 checkpoints are converted, this is {family}")
     kind = gguf.GGMLQuantizationType[weights.upper()]
     partial = target.with_suffix(".partial")
-    writer = gguf.GGUFWriter(partial, "llama")
+    writer = gguf.GGUFWriter(partial, family)
     writer.add_context_length(config["max_position_embeddings"])
     writer.add_embedding_length(config["hidden_size"])
     writer.add_block_count(config["num_hidden_layers"])
@@ -44,9 +47,9 @@ def convert(checkpoint: Path, target: Path, weights: str) -> None:
     writer.add_rope_freq_base(config["rope_theta"])
     writer.add_layer_norm_rms_eps(config["rms_norm_eps"])
     writer.add_vocab_size(config["vocab_size"])
-    writer.add_tokenizer_model("no_vocab")
+    _add_tokenizer(writer, checkpoint)
     for name, values in _tensors(checkpoint):
-        if "_proj" in name and (".q_" in name or ".k_" in name):
+        if family == "llama" and "_proj" in name and (".q_" in name or ".k_" in name):
             heads = config["num_attention_heads"] if ".q_" in name else config["num_key_value_heads"]
             values = values.reshape(heads, 2, -1, values.shape[1]).swapaxes(1, 2).reshape(values.shape)
         own = gguf.GGMLQuantizationType.F32 if values.ndim == 1 else kind
@@ -56,6 +59,21 @@ def convert(checkpoint: Path, target: Path, weights: str) -> None:
     writer.write_tensors_to_file()
     writer.close()
     partial.replace(target)
+
+
+def _add_tokenizer(writer: gguf.GGUFWriter, checkpoint: Path) -> None:
+    """The texts of all ids, which the server asks for; ids go in and out."""
+    tokenizer = json.loads((checkpoint / "tokenizer.json").read_text())
+    pieces = sorted(tokenizer["model"]["vocab"], key=tokenizer["model"]["vocab"].get)
+    special = {token["id"] for token in tokenizer["added_tokens"]}
+    writer.add_tokenizer_model("gpt2")
+    writer.add_tokenizer_pre("default")
+    writer.add_token_list(pieces)
+    kinds = (gguf.TokenType.CONTROL if index in special else gguf.TokenType.NORMAL for index in range(len(pieces)))
+    writer.add_token_types(list(kinds))
+    writer.add_token_merges(["e t"])  # the format wants a merge; prompts are ids
+    writer.add_bos_token_id(1)
+    writer.add_eos_token_id(2)
 
 
 def _tensors(checkpoint: Path):

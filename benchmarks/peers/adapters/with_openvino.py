@@ -1,6 +1,6 @@
 """OpenVINO GenAI's continuous batching pipeline (paged attention) on an exported model. Prefix caching off.
 
-`weights` among the options names the export: fp16 or int8. INFERENCE_PRECISION_HINT follows the dtype.
+`weights` among the options names the export: fp16, int8 or int4. INFERENCE_PRECISION_HINT follows the dtype.
 """
 
 from typing import Any

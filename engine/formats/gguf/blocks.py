@@ -53,7 +53,7 @@ def _q5_k(raw: torch.Tensor) -> QuantisedMatrix:
     """As Q4_K, with the fifth bits of all codes between scales and codes."""
     bits = torch.arange(8, dtype=torch.uint8)
     fifth = (raw[..., None, 16:48] >> bits[:, None]) & 1  # [O, B, 8, 32]
-    return _with_minima(raw, _nibbles(raw[..., 48:]) | fifth.flatten(2) << 4, 8)
+    return _with_minima(raw, _nibbles(raw[..., 48:]) | fifth.flatten(2) << 4, 5)
 
 
 def _q6_k(raw: torch.Tensor) -> QuantisedMatrix:
@@ -62,7 +62,7 @@ def _q6_k(raw: torch.Tensor) -> QuantisedMatrix:
     high = raw[..., 128:192].unflatten(-1, (2, 1, 32)) >> torch.tensor([0, 2, 4, 6], dtype=torch.uint8)[:, None] & 3
     codes = torch.cat((low & 15, low >> 4), dim=-1).flatten(2) | high.flatten(2) << 4
     scales = raw[..., 192:208].contiguous().view(torch.int8).float() * _halves(raw[..., 208:])
-    return QuantisedMatrix(codes.flatten(1), scales.flatten(1), 8, 32)
+    return QuantisedMatrix(codes.flatten(1), scales.flatten(1), 6, 32)
 
 
 def _nibbles(raw: torch.Tensor) -> torch.Tensor:

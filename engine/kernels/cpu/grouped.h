@@ -1,4 +1,4 @@
-// y = x W^T + b with quantised weights: codes of 4 or 8 bits, and a scale for every output and group of inputs.
+// y = x W^T + b with quantised weights: codes of 4, 5, 6 or 8 bits, and a scale for every output and group of inputs.
 // Callers: steps.cpp and agon_linear_grouped_* (grouped.cpp), which also has the layout.
 //
 // The weight of a code u is factor * (scale * (value(u) - zero) + zero * offset). value(u) is u itself, or an unsigned
@@ -23,7 +23,7 @@ struct GroupedWeights {
   const float* factors;     // [panels, kPanel]
   const int32_t* order;     // [columns]: the input of x that a column of weights takes, -1: none; null: the same
   const uint8_t* book;      // [16]: values of codes of 4 bits; null: the code itself
-  int64_t bits;             // 4 or 8
+  int64_t bits;             // 4, 5, 6 or 8
   int64_t num_inputs;       // elements of a row of x
   int64_t num_columns;      // num_inputs, padded to whole blocks
   int64_t group, block;     // columns of a group and of a block

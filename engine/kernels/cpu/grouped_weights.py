@@ -17,6 +17,7 @@ from engine.kernels.quantised import QuantisedMatrix, hollow, quantised
 
 _MOST_BLOCK = 128  #: kMostBlock in grouped.h
 _STEP = 8  #: columns of a step: every block holds whole ones
+_CODES = {4: 8, 5: 32, 6: 16, 8: 8}  #: columns of a step by bits of a code, as inputs_of in grouped.cpp
 _WIDE_STEP = 64  #: columns to which inputs without groups are padded, so that they fall into large blocks
 _REGROUPED = 32  #: inputs of a group of rounded FP8
 _LARGEST_BYTE = 255
@@ -31,6 +32,8 @@ class PackedGroups:
         num_outputs, num_inputs = matrix.shape
         book, matrix = _integer_book(matrix, has_values=not memory.is_filled)
         matrix = _padded_inputs(matrix)
+        if _block(matrix.group_size) % _CODES[matrix.bits]:
+            matrix = replace(matrix, bits=8)  # blocks hold no whole steps: a byte for each code
         num_columns, group = matrix.shape[1], matrix.group_size
         num_panels = -(-num_outputs // library.panel_outputs)
         num_padded, num_groups = num_panels * library.panel_outputs, num_columns // group

@@ -22,6 +22,7 @@ _SIGNATURES = {
     "linear_grouped": _P + _I + 3 * _P + 3 * _I,
     "linear": _P + _I + 3 * _P + 4 * _I,
     "unpack_rows": 3 * _P + 2 * _I,
+    "unpack_grouped": 3 * _P + _I,
     "norm": 5 * _P + 2 * _I + _F,
     "activation": _I + 2 * _P + 2 * _I,
     "argmax": _P + _I + _P + 2 * _I,

@@ -21,8 +21,9 @@ from engine.kernels.quantised import Matrix, QuantisedMatrix, hollow, quantised
 
 #: Outputs whose weights are rounded at once: in float32 they stay in a core's cache, and little memory is needed.
 _INT8_ROWS = 256
-#: Inputs that share a scale where weights are rounded to 4 bits.
-_GROUP, _LEAST_GROUP = 32, 8
+#: Inputs that share a scale where weights are rounded to 4 bits, and to 8 bits beside them.
+_GROUPS = {4: 64, 8: 128}
+_LEAST_GROUP = 8
 
 
 class CppOperators:
@@ -113,8 +114,10 @@ class CppOperators:
         return lambda ids: F.embedding(ids, own)
 
     def tied_embedding(self, table: Matrix) -> tuple[LinearFunction, LinearFunction]:
-        """Both read one packed table, unless weights are quantised or rows have an odd size."""
+        """Both read one packed table, unless weights are rounded here, have a code book or rows of an odd size."""
         size = table.shape[1]
+        if isinstance(table, QuantisedMatrix) and table.book is None:
+            return self._tied_groups(table)
         # Rows of quantised weights are too inexact for embeddings.
         if isinstance(table, QuantisedMatrix) or self._rounding or size % 2:
             return self.embedding(table), self.head(table, None)
@@ -127,6 +130,18 @@ class CppOperators:
             return rows
 
         return embed, CppLinear(self.library, packed, None, table.shape, self.dtype)
+
+    def _tied_groups(self, table: QuantisedMatrix) -> tuple[LinearFunction, LinearFunction]:
+        groups = PackedGroups(self.library, self.weight_memory, table)
+        multiply = CppGroupedLinear(self.library, groups, None, self.dtype)
+        call, num_threads = self.library.function("unpack_grouped", self.dtype), self.library.num_threads
+
+        def embed(ids: torch.Tensor) -> torch.Tensor:
+            rows = torch.empty((len(ids), table.shape[1]), dtype=self.dtype)
+            call(multiply.grouped_address, ids.data_ptr(), rows.data_ptr(), len(ids), num_threads)
+            return rows
+
+        return embed, multiply
 
     def _plain_linear(self, weight: torch.Tensor, bias: torch.Tensor | None) -> CppLinear:
         return CppLinear(self.library, self._packed(weight.to(self.dtype)), bias, weight.shape, self.dtype)
@@ -148,7 +163,7 @@ class CppOperators:
 
     def _grouped(self, weight: torch.Tensor, bits: int) -> QuantisedMatrix:
         """The weight rounded in groups; without values where weight_memory holds it already."""
-        group = math.gcd(_GROUP, weight.shape[1])
+        group = math.gcd(_GROUPS[bits], weight.shape[1])
         group = group if group >= _LEAST_GROUP else weight.shape[1]
         return hollow(weight.shape, bits, group) if self.weight_memory.is_filled else quantised(weight, bits, group)
 

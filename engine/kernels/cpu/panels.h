@@ -108,7 +108,9 @@ static Tile<Kind> tile_of(int64_t num_rows, std::index_sequence<kRows...>) {
   return tiles[num_rows - 1];
 }
 
-constexpr int kStepLines = std::max(1, kPanel * 4 / 64);  // cache lines of a panel that a step reads
+// Cache lines of a panel that a step reads.
+template <typename Kind>
+constexpr int kStepLines = std::max(1, int(kPanel * Kind::kGroup * sizeof(typename Kind::Weight)) / 64);
 
 // The instance of tile() for num_rows rows if a panel is read num_passes times: each pass prefetches its share of the
 // next panel.
@@ -116,11 +118,11 @@ template <typename Kind>
 static Tile<Kind> tile_of(int64_t num_rows, int64_t num_passes) {
   constexpr std::make_index_sequence<Kind::kTileRows> rows;
   if constexpr (Kind::kHasBlocks)  // fewer instances: their code is long, and with several passes memory is no bound
-    return num_passes == 1 ? tile_of<Kind, kStepLines>(num_rows, rows) : tile_of<Kind, 1>(num_rows, rows);
+    return num_passes == 1 ? tile_of<Kind, kStepLines<Kind>>(num_rows, rows) : tile_of<Kind, 1>(num_rows, rows);
   else
-    return num_passes == 1   ? tile_of<Kind, kStepLines>(num_rows, rows)
-           : num_passes == 2 ? tile_of<Kind, (kStepLines + 1) / 2>(num_rows, rows)
-                             : tile_of<Kind, (kStepLines + 2) / 3>(num_rows, rows);
+    return num_passes == 1   ? tile_of<Kind, kStepLines<Kind>>(num_rows, rows)
+           : num_passes == 2 ? tile_of<Kind, (kStepLines<Kind> + 1) / 2>(num_rows, rows)
+                             : tile_of<Kind, (kStepLines<Kind> + 2) / 3>(num_rows, rows);
 }
 
 // Some rows times panel p. `ahead`: what the thread reads next, as many bytes as a panel has.
@@ -129,7 +131,7 @@ static void multiply_panel(const typename Kind::Args& a, int64_t p, Range rows, 
   static_assert(Kind::kTileRows > 2 * kFewRows, "either all tiles have few rows or none");
   const int64_t num_rows = rows.last - rows.first, num_tiles = (num_rows + Kind::kTileRows - 1) / Kind::kTileRows;
   const int width = width_for(int(num_rows / num_tiles));
-  const int64_t num_passes = num_tiles * (kVectors / width), most = std::min<int64_t>(num_passes, kStepLines);
+  const int64_t num_passes = num_tiles * (kVectors / width), most = std::min<int64_t>(num_passes, kStepLines<Kind>);
   const auto* panel = a.packed + p * Kind::depth(a) * kPanel;
   const int64_t share = Kind::depth(a) * kPanel * int64_t(sizeof(*panel)) / most;
   int64_t pass = 0;
