@@ -17,7 +17,15 @@ from service_kit.bodies import Bodies
 
 OPEN = {"/health", "/ready"}
 STAND_ALONE = {"/metrics"}  #: open on a server without controllers, which has no battles
-USER = {"/v1/models", "/v1/models/{model:path}", "/v1/chat/completions", "/v1/completions", "/version"}
+USER = {
+    "/v1/models",
+    "/v1/models/{model:path}",
+    "/v1/chat/completions",
+    "/v1/completions",
+    "/tokenize",
+    "/detokenize",
+    "/version",
+}
 WORKER = {"/internal/generate", "/internal/pool", "/internal/tokens"}
 
 CREDENTIALS = {
