@@ -106,10 +106,11 @@ async def test_the_stop_string_ends_the_text_or_is_left_out(client: httpx.AsyncC
 
 
 async def test_the_beginning_of_an_answer_is_continued(client: httpx.AsyncClient) -> None:
-    body = {"model": "finch", "messages": [{"role": "user", "content": PROMPT}], "temperature": 0, "max_tokens": 12}
+    asked = [{"role": "user", "content": PROMPT}]
+    body: dict[str, Any] = {"model": "finch", "messages": asked, "temperature": 0, "max_tokens": 12}
     whole = (await client.post("/v1/chat/completions", json=body)).json()["choices"][0]["message"]["content"]
     begun = {"role": "assistant", "content": whole[:4]}
-    body |= {"messages": [*body["messages"], begun], "continue_final_message": True, "return_token_ids": True}
+    body |= {"messages": [*asked, begun], "continue_final_message": True, "return_token_ids": True}
     answer = await client.post("/v1/chat/completions", json=body)
     assert answer.status_code == 200, answer.text
     shown = await client.post("/detokenize", json={"model": "finch", "tokens": answer.json()["prompt_token_ids"]})

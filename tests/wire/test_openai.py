@@ -158,7 +158,7 @@ def test_each_prompt_is_a_request_of_its_own() -> None:
 
 
 def test_the_fields_of_a_reply_are_taken_back() -> None:
-    reply = {
+    reply: dict[str, Any] = {
         "role": "assistant",
         "content": "Hi",
         "refusal": None,

@@ -85,7 +85,7 @@ async def test_lists_of_prompts_are_answered_in_order(serve: Serve) -> None:
         reply = strict(Completion, await client.completions.create(model="echo", prompt=prompts, n=2))
         ids: Any = [[5, 6], [7]]
         of_ids = await client.completions.create(model="echo", prompt=ids, echo=True)
-        streamed = {}
+        streamed: dict[int, str] = {}
         async for chunk in await client.completions.create(model="echo", prompt=prompts, stream=True):
             for choice in chunk.choices:
                 streamed[choice.index] = streamed.get(choice.index, "") + choice.text
