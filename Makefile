@@ -7,7 +7,7 @@ FUZZ_ARGS ?=
 BENCH_ARGS ?= --against transformers
 FAULTS ?=
 
-.PHONY: help up test faults format bench bench-performance measure-performance bench-memory kernel-report pages fuzz soak-memory attacks parity screenshots clean
+.PHONY: help up test faults format bench bench-performance measure-performance bench-memory kernel-report pages fuzz soak-memory attacks parity screenshots structured-output clean
 
 help:
 	@echo "make up           start the arena on this machine (UP_ARGS='--model NAME=PATH_OR_HUB_ID ...')"
@@ -25,7 +25,12 @@ help:
 	@echo "make attacks      the attackers' scripts at full length: 300 battles, 200 prompts of others; prints what they found"
 	@echo "make parity       every architecture against transformers under all settings, and docs/parity.md"
 	@echo "make screenshots  take the pictures of the documentation again"
+	@echo "make structured-output  answers to 500 JSON schemas, judged by jsonschema (SUITE=FOLDER: a checkout of JSON-Schema-Test-Suite)"
 	@echo "make clean        remove the environment and everything that was generated"
+
+structured-output:
+	@$(PYTHON) -I cli/bootstrap.py --extra dev
+	@exec $(VENV)/bin/python -m tests.engine.constraints $(if $(SUITE),--suite $(SUITE))
 
 up:
 	@$(PYTHON) -I cli/bootstrap.py --extra all

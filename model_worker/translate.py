@@ -82,7 +82,7 @@ def sampling_params(
             include_stop_str_in_output=bool(options.include_stop_str_in_output),
             skip_special_tokens=options.skip_special_tokens is not False,
             thoughts=thoughts,
-            constraint=options.constraint and Constraint(options.constraint.kind, options.constraint.value),
+            constraint=_constraint(options),
             thinking_budget=options.thinking_budget,
         )
     except InvalidRequest as error:
@@ -106,6 +106,10 @@ def as_api_error(error: EngineError) -> ApiError:
 
 def _given(value: Number | None, default: Number) -> Number:
     return default if value is None else value
+
+
+def _constraint(options: SamplingOptions) -> Constraint | None:
+    return None if options.constraint is None else Constraint(options.constraint.kind, options.constraint.value)
 
 
 def _seed_of(request_id: str) -> int:

@@ -67,8 +67,22 @@ def _check(value: Any, depth: int, *, are_names: bool) -> None:
         for entry in value:
             _check(entry, depth + 1, are_names=False)
     elif isinstance(value, Mapping):
+        if not are_names:
+            _check_bounds(value)
         for key, entry in value.items():
             if not are_names and key in _UNSUPPORTED:
                 raise refuse(f"the keyword {key!r} is not supported")
             if are_names or key not in _DATA:
                 _check(entry, depth + 1, are_names=not are_names and key in _NAMED)
+
+
+def _check_bounds(schema: Mapping[str, Any]) -> None:
+    """llguidance 1.9 lets 0 through where it is excluded and the other bound is nearer to it than 1."""
+    for excluded, others, sign in (
+        ("exclusiveMinimum", ("maximum", "exclusiveMaximum"), 1),
+        ("exclusiveMaximum", ("minimum", "exclusiveMinimum"), -1),
+    ):
+        bounds = [schema.get(name) for name in others]
+        is_near = any(isinstance(bound, int | float) and 0 < sign * bound < 1 for bound in bounds)
+        if schema.get(excluded) == 0 and is_near:
+            raise refuse(f"{excluded} of 0 is not supported where the other bound is nearer to it than 1")

@@ -47,25 +47,24 @@ class SteeredSequence:
         return "abort" if self._matcher.is_error() else "stop"
 
     def _take(self, token_id: int, is_thinking: bool, text: str) -> None:
-        thinking = self._thinking
-        if thinking is not None and thinking.phase == "thinking":
-            thinking.advance(token_id, is_thinking=is_thinking)
-            if thinking.phase == "answer" and self._compiled is not None and text:
-                # The token that ends the tag has begun the answer, too.
-                self._grammar().consume_tokens(self._vocabulary.tokenizer.tokenize_str(text))
+        begins_answer = self._is_thinking
+        if self._thinking is not None:
+            self._thinking.advance(token_id, is_thinking=is_thinking)
+        if self._compiled is None or self._is_thinking:
             return
-        if thinking is not None:
-            thinking.advance(token_id, is_thinking=is_thinking)
-            if thinking.phase == "thinking":
-                return
-        if self._compiled is not None:
+        if not begins_answer:
             self._grammar().consume_token(token_id)
+        elif text:  # the token that ends the tag has begun the answer, too
+            self._grammar().consume_tokens(self._vocabulary.tokenizer.tokenize_str(text))
+
+    @property
+    def _is_thinking(self) -> bool:
+        return self._thinking is not None and self._thinking.phase == "thinking"
 
     def grammar(self) -> LLMatcher | None:
         """The grammar that says what may come next, once it is compiled; None where it does not: in thoughts, and
         without a constraint."""
-        is_thinking = self._thinking is not None and self._thinking.phase == "thinking"
-        return None if is_thinking or self._compiled is None else self._grammar()
+        return None if self._is_thinking or self._compiled is None else self._grammar()
 
     @property
     def is_free(self) -> bool:

@@ -132,7 +132,7 @@ class EagerRunner:
         assert unsampled is not None, "masks are for a step that was launched before"
         self._finish(unsampled, masks)
 
-    def _finish(self, step: "_Unsampled", masks: TokenMasks | None) -> None:
+    def _finish(self, step: _Unsampled, masks: TokenMasks | None) -> None:
         started = time.perf_counter()
         samples = () if step.hidden is None else self._sample(step.plan.sequences, step.hidden, masks)
         compute_s = step.compute_s + time.perf_counter() - started

@@ -41,8 +41,9 @@ def encode_masks(masks: TokenMasks) -> bytes:
 def decode_masks(message: bytes) -> TokenMasks:
     """The masks of such a message."""
     count = int.from_bytes(message[:_COUNT_BYTES], "little")
-    draws = np.frombuffer(message, np.int64, count, _COUNT_BYTES)
-    words = np.frombuffer(message, np.int32, -1, _COUNT_BYTES + draws.nbytes)
+    writable = bytearray(message)  # as torch wants its memory
+    draws = np.frombuffer(writable, np.int64, count, _COUNT_BYTES)
+    words = np.frombuffer(writable, np.int32, -1, _COUNT_BYTES + draws.nbytes)
     return TokenMasks(draws, words.reshape(count, -1) if count else words.reshape(0, 0))
 
 

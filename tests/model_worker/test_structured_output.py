@@ -1,4 +1,4 @@
-"""Constraints and thinking budgets over HTTP: answers match, thoughts stay free, replays go on, errors name the field."""
+"""Constraints and thinking budgets over HTTP: answers match, thoughts stay free, replays go on."""
 
 import json
 from collections.abc import AsyncIterator

@@ -71,21 +71,18 @@ class ConstraintFields(BaseModel):
         elif response_format is not None and response_format.json_schema is not None:
             given.append(("response_format", "json_schema", response_format.json_schema.schema_))
         vllm = self.structured_outputs or StructuredOutputs()
-        given += [
-            (param, kind, value)
-            for param, kind, value in (
-                ("structured_outputs", "json_schema", vllm.json_),
-                ("structured_outputs", "regex", vllm.regex),
-                ("structured_outputs", "choice", vllm.choice),
-                ("structured_outputs", "grammar", vllm.grammar),
-                ("structured_outputs", "json_object", "" if vllm.json_object else None),
-                ("guided_json", "json_schema", self.guided_json),
-                ("guided_regex", "regex", self.guided_regex),
-                ("guided_choice", "choice", self.guided_choice),
-                ("guided_grammar", "grammar", self.guided_grammar),
-            )
-            if value is not None
-        ]
+        named: tuple[tuple[str, ConstraintKind, Any], ...] = (
+            ("structured_outputs", "json_schema", vllm.json_),
+            ("structured_outputs", "regex", vllm.regex),
+            ("structured_outputs", "choice", vllm.choice),
+            ("structured_outputs", "grammar", vllm.grammar),
+            ("structured_outputs", "json_object", "" if vllm.json_object else None),
+            ("guided_json", "json_schema", self.guided_json),
+            ("guided_regex", "regex", self.guided_regex),
+            ("guided_choice", "choice", self.guided_choice),
+            ("guided_grammar", "grammar", self.guided_grammar),
+        )
+        given += [entry for entry in named if entry[2] is not None]
         if not given:
             return None
         param, kind, value = given[-1]

@@ -240,7 +240,7 @@ class DeviceRunner:
             self._tables.write(entries, pages)
         for name, sources, destinations in copies:
             self._kernels.copy_pages(self._pages[name], sources, destinations)
-        finish = compute() if compute is not None else self._finish_without_tokens
+        finish = compute() if compute is not None else lambda _: Drawn((), None, (self._buffers.next_tokens[:0],))
         self._num_launched += 1
         rows, self._rows = self._rows, None
         step = _Unmasked(plan, finish, download, clock, move_s, rows)
@@ -257,14 +257,11 @@ class DeviceRunner:
         self._enter_device()
         self._finish(unmasked, masks)
 
-    def _finish(self, step: "_Unmasked", masks: TokenMasks | None) -> None:
+    def _finish(self, step: _Unmasked, masks: TokenMasks | None) -> None:
         drawn = step.finish(masks)
         step.clock.stop()
         step.download.start(*drawn.tensors)  # last: when the download has arrived, the clock may be read
         self._in_flight.append(_InFlight(step.plan, drawn, step.download, step.clock, step.move_s, step.rows))
-
-    def _finish_without_tokens(self, masks: TokenMasks | None) -> Drawn:
-        return Drawn((), None, (self._buffers.next_tokens[:0],))
 
     def _enter_device(self) -> None:
         """Make the device the current one of this thread: events and streams that name no device belong to that one."""

@@ -41,7 +41,7 @@ def _schema(draw: random.Random, depth: int) -> dict[str, Any]:
             low = draw.randint(-300, 300)
             return {"type": "integer", "minimum": low, "maximum": low + draw.randint(0, 500)}
         case "number":
-            return {"type": "number", "exclusiveMinimum": draw.randint(-9, 0), "maximum": draw.choice((0.5, 7, 12.25))}
+            return {"type": "number", "exclusiveMinimum": draw.randint(-9, 0), "maximum": draw.choice((1, 7, 12.25))}
         case "string":
             least = draw.randint(0, 3)
             return {"type": "string", "minLength": least, "maxLength": least + draw.randint(0, 6)}

@@ -1,4 +1,4 @@
-"""Every whole answer of a random-weight model is valid; `python -m tests.engine.constraints` does it for 500 schemas."""
+"""Whole answers of a random-weight model are valid; `python -m tests.engine.constraints` judges 500 schemas."""
 
 from collections.abc import Callable
 

@@ -67,4 +67,4 @@ def _is_valid(text: str, schema: Any) -> bool:
         value = json.loads(text)
     except ValueError:
         return False
-    return jsonschema.Draft202012Validator(schema).is_valid(value)
+    return bool(jsonschema.Draft202012Validator(schema).is_valid(value))

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.batch import PENDING_TOKEN, ScheduledSequence, StepPlan
-from engine.config import EngineConfig, SamplingParams, ThoughtTags
+from engine.config import Constraint, EngineConfig, SamplingParams, ThoughtTags
 from engine.parallel.codec import Codec
 from engine.runner.leader import plan_codec
 
@@ -32,6 +32,10 @@ PARAMS: dict[str, st.SearchStrategy[object]] = {
     "prompt_logprobs": st.none() | st.integers(0, 20),
     "skip_special_tokens": st.booleans(),
     "thoughts": st.none() | st.builds(ThoughtTags),
+    "include_stop_str_in_output": st.booleans(),
+    "tool_calls": st.none(),
+    "constraint": st.none() | st.builds(Constraint),
+    "thinking_budget": st.none(),  # it needs thoughts
 }
 SEQUENCES = st.builds(
     ScheduledSequence,
