@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.batch import PENDING_TOKEN, ScheduledSequence, StepPlan
-from engine.config import EngineConfig, SamplingParams, ThoughtTags, ToolCallSyntax
+from engine.config import Constraint, EngineConfig, SamplingParams, ThoughtTags, ToolCallSyntax
 from engine.parallel.codec import Codec
 from engine.runner.leader import plan_codec
 
@@ -34,6 +34,8 @@ PARAMS: dict[str, st.SearchStrategy[object]] = {
     "include_stop_str_in_output": st.booleans(),
     "thoughts": st.none() | st.builds(ThoughtTags),
     "tool_calls": st.none() | st.builds(ToolCallSyntax, format=st.just("hermes")),
+    "constraint": st.none() | st.builds(Constraint),
+    "thinking_budget": st.none(),  # it needs thoughts
 }
 SEQUENCES = st.builds(
     ScheduledSequence,
