@@ -25,6 +25,8 @@ USER = {
     "/v1/responses",
     "/v1/messages",
     "/v1/messages/count_tokens",
+    "/tokenize",
+    "/detokenize",
     "/version",
 }
 WORKER = {"/internal/generate", "/internal/pool", "/internal/tokens"}
