@@ -30,7 +30,7 @@ class Reply(BaseModel):
     """What the model is made to answer with."""
 
     yes: bool
-    count: int
+    no: bool
 
 
 def chat(**fields):
