@@ -34,7 +34,7 @@ Known = Accepted | Refused
 _BLANKS = "blanks in JSON are bounded for all"
 _ROUTING = "models are chosen by `model` alone"
 
-#: Of both kinds of completions.
+#: Fields of both kinds of completions.
 COMMON: Mapping[str, Known] = {
     "user": Accepted("names the end user"),
     "metadata": Accepted("labels of the request, which is not kept", {"run": "7"}),
@@ -71,7 +71,7 @@ COMMON: Mapping[str, Known] = {
     "priority": Refused("not served", (0,), 1),
 }
 
-#: Of structured_outputs.
+#: Fields of structured_outputs.
 STRUCTURED_OUTPUTS: Mapping[str, Known] = {
     "structural_tag": Refused("use grammar", example="{}"),
     "disable_fallback": Accepted("there is one backend", True),
