@@ -125,7 +125,7 @@ PART: Mapping[str, Known] = {
     "id": Accepted("of an earlier reply"),
 }
 
-#: Of `stream_options`.
+#: Fields of `stream_options`.
 STREAM_OPTIONS: Mapping[str, Known] = {
     "include_obfuscation": Accepted("chunks are not padded", True),
 }
