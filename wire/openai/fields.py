@@ -34,7 +34,7 @@ Known = Accepted | Refused
 _BLANKS = "blanks in JSON are bounded for all"
 _ROUTING = "models are chosen by `model` alone"
 
-#: Of both kinds of completions.
+#: Fields of both kinds of completions.
 COMMON: Mapping[str, Known] = {
     "user": Accepted("names the end user"),
     "metadata": Accepted("labels of the request, which is not kept", {"run": "7"}),
@@ -64,7 +64,7 @@ COMMON: Mapping[str, Known] = {
     "structural_tag": Refused("use structured_outputs.grammar", example="{}"),
 }
 
-#: Of structured_outputs.
+#: Fields of structured_outputs.
 STRUCTURED_OUTPUTS: Mapping[str, Known] = {
     "structural_tag": Refused("use grammar", example="{}"),
     "disable_fallback": Accepted("there is one backend", True),
@@ -120,7 +120,7 @@ PART: Mapping[str, Known] = {
     "id": Accepted("of an earlier reply"),
 }
 
-#: Of `stream_options`.
+#: Fields of `stream_options`.
 STREAM_OPTIONS: Mapping[str, Known] = {
     "include_obfuscation": Accepted("chunks are not padded", True),
 }
