@@ -114,7 +114,7 @@ def _of_dataclass(kind: type, repeated: tuple[type, ...]) -> tuple[_Convert, _Co
 def _of_tuple(arguments: tuple[Any, ...], repeated: tuple[type, ...]) -> tuple[_Convert, _Convert]:
     if len(arguments) == 2 and arguments[1] is Ellipsis:
         to_json, from_json = _converters(arguments[0], repeated)
-        if to_json is _same:  # thousands of token ids: JSON takes the tuple unchanged
+        if from_json is _same:  # thousands of token ids: JSON takes the tuple unchanged
             return _same, tuple
         return lambda values: [to_json(v) for v in values], lambda values: tuple([from_json(v) for v in values])
     pairs = [_converters(argument, repeated) for argument in arguments]

@@ -86,7 +86,8 @@ class BeamSearchState:
             return True
         if early_stopping == "never" and length_penalty > 0.0:
             length = self._max_tokens
-        return best_running / length**length_penalty <= self.best[-1].score
+        penalty: float = length**length_penalty
+        return best_running / penalty <= self.best[-1].score
 
     def _extended(self, candidate: _Candidate, reports: ReadOnly[SampledToken]) -> Beam:
         beam = self.beams[candidate.parent]

@@ -346,3 +346,49 @@ async def test_a_hub_that_cannot_be_reached_is_a_reason_to_try_again(
     with pytest.raises(LoadFailed, match="neither a folder nor in the local cache") as refusal:
         await load_engine(settings_for(Path("nobody/nothing")))
     assert refusal.value.exit_code == 6
+
+
+async def test_beam_search_and_ranked_samples_are_served(client: httpx.AsyncClient) -> None:
+    body = {"model": "finch", "prompt": "Once upon a", "max_tokens": 6, "ignore_eos": True, "logprobs": 0}
+
+    async def texts(**changes: Any) -> list[tuple[str, float]]:
+        reply = await client.post("/v1/completions", json=body | changes)
+        assert reply.status_code == 200, reply.text
+        choices = reply.json()["choices"]
+        return [(choice["text"], sum(choice["logprobs"]["token_logprobs"])) for choice in choices]
+
+    beams = await texts(use_beam_search=True, n=3)
+    assert len({text for text, _ in beams}) == 3
+    assert [score for _, score in beams] == sorted((score for _, score in beams), reverse=True)
+    assert await texts(beam_width=3, n=1) == beams[:1]
+    samples = await texts(n=5, seed=3, temperature=1.5)
+    best = await texts(n=2, best_of=5, seed=3, temperature=1.5)
+    assert [text for text, _ in best] == [text for text, _ in sorted(samples, key=lambda each: -each[1])[:2]]
+    assert "agon_kv_saved_bytes" in (await client.get("/metrics")).text
+
+
+@pytest.mark.parametrize(
+    ("changes", "param"),
+    [
+        ({"length_penalty": 2.0}, "length_penalty"),
+        ({"use_beam_search": True, "temperature": 0.5}, "temperature"),
+        ({"use_beam_search": True, "stop": "a"}, "stop"),
+        ({"beam_width": 2, "n": 3}, "n"),
+        ({"best_of": 1, "n": 2}, "best_of"),
+        ({"priority": -1}, "priority"),
+    ],
+)
+async def test_what_a_search_cannot_do_is_refused_by_name(
+    client: httpx.AsyncClient, changes: dict[str, Any], param: str
+) -> None:
+    reply = await client.post("/v1/completions", json={"model": "finch", "prompt": "Once"} | changes)
+    assert (reply.status_code, reply.json()["error"]["param"]) == (400, param)
+
+
+async def test_bad_words_and_priorities_are_served(client: httpx.AsyncClient) -> None:
+    body = {"model": "finch", "prompt": "Once upon a", "max_tokens": 12, "temperature": 0, "priority": 3}
+    first = (await client.post("/v1/completions", json=body)).json()["choices"][0]["text"]
+    word = first.split()[0]
+    reply = await client.post("/v1/completions", json=body | {"bad_words": [word]})
+    assert reply.status_code == 200, reply.text
+    assert reply.json()["choices"][0]["text"].split()[:1] != [word]

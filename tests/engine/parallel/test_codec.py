@@ -7,7 +7,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.batch import PENDING_TOKEN, ScheduledSequence, StepPlan
-from engine.config import Constraint, EngineConfig, SamplingParams, ThoughtTags, ToolCallSyntax
+from engine.config import (
+    BeamSearch,
+    Constraint,
+    EarlyStopping,
+    EngineConfig,
+    SamplingParams,
+    ThoughtTags,
+    ToolCallSyntax,
+)
 from engine.parallel.codec import Codec
 from engine.runner.leader import plan_codec
 
@@ -15,10 +23,19 @@ SHARES = st.floats(0.0, 1.0, exclude_min=True)
 PARAMS: dict[str, st.SearchStrategy[object]] = {
     "max_tokens": st.integers(100, 10**6),
     "n": st.integers(1, 16),
+    "best_of": st.none() | st.just(16),
+    "beam": st.none(),  # allows few values of the others: a test of its own
+    "priority": st.integers(-(2**31), 2**31 - 1),
     "temperature": st.floats(0.0, 10.0),
     "top_k": st.integers(0, 10**6),
     "top_p": SHARES,
     "min_p": SHARES,
+    "typical_p": SHARES,
+    "allowed_token_ids": st.none() | st.lists(st.integers(0, 2**31), min_size=1, max_size=3).map(tuple),
+    "bad_words_ids": st.lists(st.lists(st.integers(0, 2**31), min_size=1, max_size=3).map(tuple), max_size=3).map(
+        tuple
+    ),
+    "bad_words": st.lists(st.text(min_size=1), max_size=3).map(tuple),
     "repetition_penalty": st.floats(0.01, 100.0),
     "presence_penalty": st.floats(-2.0, 2.0),
     "frequency_penalty": st.floats(-2.0, 2.0),
@@ -59,6 +76,18 @@ def test_every_setting_of_a_request_is_drawn_here() -> None:
 def test_a_plan_comes_back_equal(plan: StepPlan) -> None:
     codec = plan_codec()
     assert codec.decode(codec.encode(plan)) == plan
+
+
+def test_a_beam_search_comes_back_equal() -> None:
+    codec = Codec(SamplingParams)
+    rules: tuple[EarlyStopping, ...] = (True, False, "never")
+    for early_stopping in rules:
+        params = SamplingParams(
+            temperature=0.0, n=3, beam=BeamSearch(4, 0.5, early_stopping), bad_words_ids=((1, 2), (3,))
+        )
+        back = codec.decode(codec.encode(params))
+        assert back == params
+        assert hash(back) == hash(params)
 
 
 def test_pending_tokens_and_seeds_of_64_bits_come_back() -> None:
