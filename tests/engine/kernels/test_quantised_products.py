@@ -8,6 +8,7 @@ import torch
 import torch.nn.functional as F
 
 from engine.kernels.cpu.operators import CppOperators
+from engine.kernels.operators import Operators
 from engine.kernels.quantised import QuantisedMatrix
 from engine.kernels.torch_operators import TorchOperators
 from tests.engine.kernels.libraries import USABLE, library
@@ -89,7 +90,8 @@ def test_torch_product_is_that_of_the_dequantised_weights(kind: str) -> None:
     result = TorchOperators().linear(weight, bias)(x)
     torch.testing.assert_close(result, F.linear(x, weight.dequantised(), bias), atol=1e-5, rtol=1e-5)
     ids = torch.tensor([3, 39, 3])
-    for operators in (TorchOperators(), *(CppOperators(library(each), torch.float32) for each in USABLE)):
+    everyone: list[Operators] = [TorchOperators(), *(CppOperators(library(each), torch.float32) for each in USABLE)]
+    for operators in everyone:
         embed, head = operators.tied_embedding(weight)
         # C++ holds scales and zero points in float16.
         torch.testing.assert_close(embed(ids), weight.dequantised()[ids], atol=1e-3, rtol=1e-3)
