@@ -92,7 +92,8 @@ async def _on_http_exception(_: Request, error: Exception) -> Response:
 async def _on_bug(request: Request, error: Exception) -> Response:
     route = getattr(request.scope.get("route"), "path", None)
     request_id = request_id_of(request.scope)
-    log_event(_logger, "internal_error", logging.ERROR, exc_info=error, route=route, request_id=request_id)
+    named = {} if request_id is None else {"request_id": request_id}
+    log_event(_logger, "internal_error", logging.ERROR, exc_info=error, route=route, **named)
     response = error_response(_bug(), _shape_of(request))
     if request_id is not None:  # such an answer is made around all middleware
         response.headers[HEADER] = request_id

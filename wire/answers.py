@@ -51,7 +51,7 @@ class PromptEcho:
     first_token: TopLogprob
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # one is made for every token: frozen, that would take five times as long
 class Delta:
     """What one sample gains: thoughts, then text, then tool calls; each may be empty. `queue_s`, in the first delta
     that a worker's engine gives, are the seconds until the request was scheduled."""

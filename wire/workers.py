@@ -275,6 +275,11 @@ class GenerateDelta(_Frozen):
     @classmethod
     def of(cls, seq: int, delta: Delta) -> "GenerateDelta":
         """`delta` as number `seq` of a stream. Called for every token."""
+        has_lists = delta.logprobs is not None or delta.prompt_logprobs is not None
+        if not (has_lists or delta.index or delta.tool_calls or delta.prompt or delta.finish_reason):
+            return cls(  # most are so: fewer fields take less time
+                seq=seq, text=delta.text, token_ids=delta.token_ids, thoughts=delta.thoughts
+            )
         return cls(
             seq=seq,
             text=delta.text,
