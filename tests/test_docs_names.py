@@ -28,7 +28,7 @@ ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / name for name in ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md")]
 PAGES += sorted((ROOT / "docs").rglob("*.md"))
 NAMES = [path.relative_to(ROOT).as_posix() for path in PAGES]
-FOREIGN_FLAGS = {"--data-binary", "--nproc-per-node"}  #: of curl and torchrun
+FOREIGN_FLAGS = {"--data-binary", "--nproc-per-node", "--model_args"}  #: of curl, torchrun and lm_eval
 
 
 @cache
