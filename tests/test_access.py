@@ -32,8 +32,8 @@ DECLARED = {
         "GET /arena/admin/actions, GET /arena/admin/actions/export, PUT /arena/admin/models/{model}, "
         "POST /arena/admin/workers/{worker_id}/drain, POST /arena/admin/notices, "
         "DELETE /arena/admin/notices/{notice_id}, PUT /arena/admin/terms",
-        "user": "GET /v1/models, GET /v1/models/{model}, POST /v1/chat/completions, POST /v1/completions, POST /v1/embeddings, "
-        "POST /tokenize, POST /detokenize, "
+        "user": "GET /v1/models, GET /v1/models/{model}, POST /v1/chat/completions, POST /v1/completions, "
+        "POST /v1/embeddings, POST /tokenize, POST /detokenize, "
         "POST /arena/battles, GET /arena/battles/{battle_id}, POST /arena/battles/{battle_id}/turns, "
         "GET /arena/battles/{battle_id}/stream, POST /arena/battles/{battle_id}/stop, "
         "POST /arena/battles/{battle_id}/regenerate, POST /arena/battles/{battle_id}/vote, "
@@ -51,7 +51,8 @@ DECLARED = {
         "open": "GET /health, GET /ready, GET /openapi.json, GET /docs",
         "user": "GET /v1/models, GET /v1/models/{model}, POST /v1/chat/completions, POST /v1/completions, "
         "POST /v1/embeddings, POST /tokenize, POST /detokenize, GET /version",
-        "worker": "POST /internal/generate, POST /internal/embed, POST /internal/tokens, GET /internal/pool, GET /metrics",
+        "worker": "POST /internal/generate, POST /internal/embed, POST /internal/tokens, "
+        "GET /internal/pool, GET /metrics",
     },
 }
 ROUTES = list(access_page.routes())
