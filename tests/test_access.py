@@ -33,6 +33,7 @@ DECLARED = {
         "POST /arena/admin/workers/{worker_id}/drain, POST /arena/admin/notices, "
         "DELETE /arena/admin/notices/{notice_id}, PUT /arena/admin/terms",
         "user": "GET /v1/models, GET /v1/models/{model}, POST /v1/chat/completions, POST /v1/completions, "
+        "POST /v1/embeddings, POST /tokenize, POST /detokenize, "
         "POST /arena/battles, GET /arena/battles/{battle_id}, POST /arena/battles/{battle_id}/turns, "
         "GET /arena/battles/{battle_id}/stream, POST /arena/battles/{battle_id}/stop, "
         "POST /arena/battles/{battle_id}/regenerate, POST /arena/battles/{battle_id}/vote, "
@@ -48,8 +49,10 @@ DECLARED = {
     },
     "worker": {
         "open": "GET /health, GET /ready, GET /openapi.json, GET /docs",
-        "user": "GET /v1/models, GET /v1/models/{model}, POST /v1/chat/completions, POST /v1/completions, GET /version",
-        "worker": "POST /internal/generate, GET /internal/pool, GET /metrics",
+        "user": "GET /v1/models, GET /v1/models/{model}, POST /v1/chat/completions, POST /v1/completions, "
+        "POST /v1/embeddings, POST /tokenize, POST /detokenize, GET /version",
+        "worker": "POST /internal/generate, POST /internal/embed, POST /internal/tokens, "
+        "GET /internal/pool, GET /metrics",
     },
 }
 ROUTES = list(access_page.routes())
