@@ -217,7 +217,7 @@ def _until_idle(core: EngineCore) -> Iterator[None]:
 def test_penalties_biases_and_min_tokens_change_log_probabilities_as_in_transformers(tiny_model: TinyModels) -> None:
     model, search = tiny_model("llama"), BeamSearch(4)
     bias = {40: 2.5, 7: -3.0}
-    settings: dict[str, object] = {
+    settings: dict[str, Any] = {
         "repetition_penalty": 1.3,
         "min_new_tokens": 5,
         "sequence_bias": [[[token_id], value] for token_id, value in bias.items()],

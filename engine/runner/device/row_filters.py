@@ -31,7 +31,9 @@ class RowFilters:
         columns = (
             np.array(temperatures, np.float32),
             np.array(top_k, np.int64),
-            *(np.array(column, np.float32) for column in (top_p, min_p, typical_p)),
+            np.array(top_p, np.float32),
+            np.array(min_p, np.float32),
+            np.array(typical_p, np.float32),
         )
         return cls(
             None if allowed is None else (upload.put(allowed[0]), _put_table(upload, allowed[1])),

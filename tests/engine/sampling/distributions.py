@@ -60,7 +60,8 @@ def typical(masses: np.ndarray, typical_p: float) -> np.ndarray:
     kept = masses.copy()
     if typical_p < 1.0:
         kept[order[before >= typical_p]] = 0.0
-    return kept / kept.sum()
+    normalised: np.ndarray = kept / kept.sum()
+    return normalised
 
 
 def p_value(counts: np.ndarray, probabilities: np.ndarray) -> float:
