@@ -240,7 +240,7 @@ class DeviceRunner:
             self._tables.write(entries, pages)
         for name, sources, destinations in copies:
             self._kernels.copy_pages(self._pages[name], sources, destinations)
-        finish = compute() if compute is not None else lambda _: Drawn((), None, (self._buffers.next_tokens[:0],))
+        finish = compute() if compute is not None else lambda _: Drawn((), None, None, (self._buffers.next_tokens[:0],))
         self._num_launched += 1
         rows, self._rows = self._rows, None
         step = _Unmasked(plan, finish, download, clock, move_s, rows)
