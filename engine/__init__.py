@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from engine.async_engine import AsyncEngine, RequestStream
-    from engine.config import BeamSearch, EngineConfig, PoolingParams, SamplingParams
+    from engine.config import EngineConfig
     from engine.llm import LLM
     from engine.llm_beams import BeamSearchOutput, BeamSearchParams
     from engine.llm_outputs import (
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
         ScoringRequestOutput,
     )
     from engine.request import RequestDelta, TokenLogprob
+    from engine.sampling_params import BeamSearch, PoolingParams, SamplingParams
     from engine.stats import EngineStats
 
 __all__ = [
@@ -41,7 +42,7 @@ __all__ = [
 _HOME = {
     "LLM": "engine.llm",
     "AsyncEngine": "engine.async_engine",
-    "BeamSearch": "engine.config",
+    "BeamSearch": "engine.sampling_params",
     "BeamSearchOutput": "engine.llm_beams",
     "BeamSearchParams": "engine.llm_beams",
     "CompletionOutput": "engine.llm_outputs",
@@ -49,11 +50,11 @@ _HOME = {
     "EngineConfig": "engine.config",
     "EngineStats": "engine.stats",
     "Logprob": "engine.llm_outputs",
-    "PoolingParams": "engine.config",
+    "PoolingParams": "engine.sampling_params",
     "RequestDelta": "engine.request",
     "RequestOutput": "engine.llm_outputs",
     "RequestStream": "engine.async_engine",
-    "SamplingParams": "engine.config",
+    "SamplingParams": "engine.sampling_params",
     "ScoringRequestOutput": "engine.llm_outputs",
     "TokenLogprob": "engine.request",
 }

@@ -17,13 +17,14 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Self
 
 from engine.backend import Abort, Add, Backend, Drain, Picture, Receiver, Serving, Stop
-from engine.config import NO_OUTPUT, EngineConfig, ModelLimits, PoolingParams, SamplingParams, StepLimits
-from engine.core import LoadedEngine, load_engine
+from engine.config import EngineConfig, ModelLimits, StepLimits
 from engine.engine_process.parent import EngineProcess
 from engine.engine_thread import EngineThread
 from engine.errors import EngineDead, InvalidRequest
+from engine.loaded_engine import LoadedEngine, load_engine
 from engine.memory.ledger import PoolCell
 from engine.request import Embedding, RequestDelta, gather_delta, merge_deltas
+from engine.sampling_params import NO_OUTPUT, PoolingParams, SamplingParams
 from engine.stats import EngineStats
 
 if TYPE_CHECKING:

@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from engine.config import ModelLimits, PoolingParams, SamplingParams, StepLimits
+from engine.config import ModelLimits, StepLimits
 from engine.constraints.compiler import GrammarCompiler
 from engine.errors import EngineDead
 from engine.memory.ledger import PoolCell
 from engine.request import RequestDelta
+from engine.sampling_params import PoolingParams, SamplingParams
 from engine.scheduling.admission_control import AdmissionControl
 from engine.stats import EngineStats
 

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.config import SamplingParams
 from engine.prompt_reading import PooledRows, RowsRead, ScoredRows
+from engine.sampling_params import SamplingParams
 
 LayerTypeName = str
 SequenceId = int

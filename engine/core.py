@@ -8,15 +8,14 @@ import itertools
 import time
 from collections.abc import Callable
 from collections.abc import Sequence as ReadOnly
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from engine.batch import SampledToken, StepPlan
-from engine.config import NO_OUTPUT, EngineConfig, PoolingParams, SamplingParams
+from engine.config import EngineConfig
 from engine.constraints.compiler import GrammarCompiler
 from engine.constraints.steering import Steering
-from engine.constraints.vocabulary import Vocabulary
-from engine.errors import InvalidRequest
+from engine.deltas import delta_of, prompt_logprobs_of, stop_reason
 from engine.memory.kv_cache import KVCache
 from engine.memory.ledger import Ledger, PoolCell, picture, take_ledger
 from engine.memory.spec import PoolPlan
@@ -33,6 +32,7 @@ from engine.request import (
     request_seed,
     sample_seed,
 )
+from engine.sampling_params import NO_OUTPUT, PoolingParams, SamplingParams
 from engine.scheduling.admission_control import AdmissionControl
 from engine.scheduling.beam_search import Hypothesis
 from engine.scheduling.budgeted_chunks import longest_prompt
@@ -40,15 +40,12 @@ from engine.scheduling.in_flight import InFlight
 from engine.scheduling.scheduler import Scheduler
 from engine.scheduling.swapper import Swapper
 from engine.stats import EngineStats, Tally
-from engine.text.sequence_text import Detokenizer, DetokenizerFactory, NoText, SequenceText
+from engine.text.sequence_text import DetokenizerFactory, SequenceText
 from engine.text.thoughts import Said, ThoughtSplitter
 from engine.text.tool_calls.parser import ToolCallParser
 
 if TYPE_CHECKING:
-    from engine.model_info import ModelInfo
-    from engine.runner.load import LoadedModel
     from engine.runner.runner import Runner
-    from engine.text.tokenizer import Tokenizer
 
 
 class EngineCore:
@@ -206,7 +203,7 @@ class EngineCore:
             said = output.flush()
             self._finish(request, sequence, "abort")
             if sequence.index < request.params.n or request.params.beam is None:  # other beams have no answer
-                self._ready.append(_delta(request, sequence, output, said))
+                self._ready.append(delta_of(request, sequence, output, said))
 
     def abort_all(self) -> None:
         """End every open request, as `abort` does."""
@@ -277,12 +274,12 @@ class EngineCore:
             output = self._texts[sequence.sequence_id]
             is_stopped = hypothesis.finish_reason == "stop"
             said = output.say_all(hypothesis.token_ids[:-1] if is_stopped else hypothesis.token_ids)
-            self._finish(request, sequence, _stopped(output) if is_stopped else "length")
+            self._finish(request, sequence, stop_reason(output) if is_stopped else "length")
             if index < request.params.n:
                 logprobs = hypothesis.logprobs if request.params.logprobs is not None else None
-                deltas.append(_delta(request, sequence, output, said, hypothesis.token_ids, logprobs))
+                deltas.append(delta_of(request, sequence, output, said, hypothesis.token_ids, logprobs))
         if isinstance(request.reading, PromptScores):
-            deltas[0].prompt_logprobs = _prompt_logprobs(request, request.reading)
+            deltas[0].prompt_logprobs = prompt_logprobs_of(request, request.reading)
         return deltas
 
     def _emit(self, request: Request, sequence: Sequence, sampled: SampledToken) -> RequestDelta:
@@ -297,9 +294,9 @@ class EngineCore:
             logprobs = (TokenLogprob(sampled.token_id, sampled.logprob, sampled.top_logprobs),)
         if reason is not None:
             self._finish(request, sequence, reason)
-        delta = _delta(request, sequence, output, said, (sampled.token_id,), logprobs)
+        delta = delta_of(request, sequence, output, said, (sampled.token_id,), logprobs)
         if sequence.index == 0 and isinstance(request.reading, PromptScores):
-            delta.prompt_logprobs = _prompt_logprobs(request, request.reading)
+            delta.prompt_logprobs = prompt_logprobs_of(request, request.reading)
             request.reading = None  # told; all rows have been read
         return delta
 
@@ -309,10 +306,10 @@ class EngineCore:
         for sequence in request.unfinished:
             output = self._texts[sequence.sequence_id]
             self._finish(request, sequence, "stop" if isinstance(request.reading, PromptPooling) else "length")
-            deltas.append(_delta(request, sequence, output, Said("", "")))
+            deltas.append(delta_of(request, sequence, output, Said("", "")))
         match request.reading:
             case PromptScores():
-                deltas[0].prompt_logprobs = _prompt_logprobs(request, request.reading)
+                deltas[0].prompt_logprobs = prompt_logprobs_of(request, request.reading)
             case PromptPooling():
                 deltas[0].embedding = request.reading.vector()
         return deltas
@@ -326,17 +323,17 @@ class EngineCore:
             return output.flush(), "abort"
         reason = request.finish_reason_after(sequence)
         if reason == "stop":
-            return output.flush(), _stopped(output)
+            return output.flush(), stop_reason(output)
         may_stop = output.stops is not None and sequence.num_output_tokens > request.params.min_tokens
         said = output.push(sequence.token_ids[-1], may_stop=may_stop)
         if output.is_complete:
-            return said, _stopped(output)
+            return said, stop_reason(output)
         if steered is not None:
             newest = sequence.token_ids[-1]
             reason = steered.advance(newest, is_thinking=output.is_thinking, text=output.answered) or reason
         if reason is not None:
             said = said.then(output.flush())
-        return said, _stopped(output) if reason == "stop" else reason
+        return said, stop_reason(output) if reason == "stop" else reason
 
     def _replay(self, request: Request, sequence: Sequence, resume_token_ids: tuple[int, ...]) -> None:
         """Feed the resumed tokens to the text of the sequence; they may turn out to end it."""
@@ -347,7 +344,7 @@ class EngineCore:
             _, reason = self._read_newest(request, sequence, output)
             if reason is not None:
                 self._finish(request, sequence, reason)
-                self._ready.append(_delta(request, sequence, output, Said("", "")))
+                self._ready.append(delta_of(request, sequence, output, Said("", "")))
                 return
 
     def _finish(self, request: Request, sequence: Sequence, reason: FinishReason) -> None:
@@ -408,91 +405,3 @@ class EngineCore:
         """Free the runner: model, pages and, with several processes, the other processes."""
         self._steering.shut_down()
         self._runner.close()
-
-
-@dataclass(frozen=True, slots=True)
-class LoadedEngine:
-    """An engine core with the tokenizer and the facts of its model; made by load_engine."""
-
-    core: EngineCore
-    tokenizer: "Tokenizer | None"  #: None only for random weights without a tokenizer.json
-    info: "ModelInfo"
-    #: Whether all processes of the model still run; for any thread.
-    is_alive: Callable[[], bool] = lambda: True
-
-    @property
-    def text_tokenizer(self) -> "Tokenizer":
-        """The tokenizer. Raises InvalidRequest where the model has none."""
-        if self.tokenizer is None:
-            raise InvalidRequest("this model was loaded without a tokenizer: use token ids")
-        return self.tokenizer
-
-
-def load_engine(config: EngineConfig, *, has_queue_bound: bool = True) -> LoadedEngine:
-    """Load a model and compose an engine around it. Torch is imported here, and only here.
-
-    Raises CheckpointError, NotDivisible, RankLost or OperatorsUnavailable.
-    """
-    from engine.runner import load_divided, load_runner
-
-    loaded = load_divided(config) if config.tensor_parallel > 1 else load_runner(config)
-    return engine_around(loaded, has_queue_bound=has_queue_bound)
-
-
-def engine_around(loaded: "LoadedModel", *, has_queue_bound: bool = True) -> LoadedEngine:
-    """An engine around a model that is loaded."""
-    from engine.text.tokenizer import IncrementalDetokenizer
-
-    tokenizer = loaded.tokenizer
-
-    def make_detokenizer(skip_special: bool, shown: tuple[str, ...], prompt: tuple[int, ...]) -> Detokenizer:
-        if tokenizer is None:
-            return NoText()
-        return IncrementalDetokenizer(tokenizer, skip_special, prompt, shown_ids=tokenizer.ids_of(shown))
-
-    limits = loaded.runner.limits
-    vocabulary = None if tokenizer is None else Vocabulary(tokenizer, limits.vocab_size, limits.eos_token_ids)
-    core = EngineCore(
-        loaded.runner,
-        loaded.config,
-        make_detokenizer,
-        has_queue_bound=has_queue_bound,
-        compiler=GrammarCompiler(vocabulary),
-    )
-    return LoadedEngine(core, tokenizer, loaded.info, loaded.is_alive)
-
-
-def _prompt_logprobs(request: Request, read: PromptScores) -> tuple[TokenLogprob | None, ...]:
-    scores = zip(request.prompt_token_ids[1:], read.scores, strict=True)
-    return (None, *(TokenLogprob(token_id, score.logprob, score.top) for token_id, score in scores))
-
-
-def _stopped(output: SequenceText) -> FinishReason:
-    return "tool_calls" if output.has_tool_calls else "stop"
-
-
-def _delta(
-    request: Request,
-    sequence: Sequence,
-    output: SequenceText,
-    said: Said,
-    token_ids: tuple[int, ...] = (),
-    logprobs: tuple[TokenLogprob, ...] | None = None,
-) -> RequestDelta:
-    thoughts, text, tool_calls = said
-    return RequestDelta(  # by position, which takes half the time
-        request.request_id,
-        sequence.index,
-        text,
-        token_ids,
-        logprobs,
-        sequence.finish_reason,
-        sequence.num_prompt_tokens,
-        request.num_cached_tokens,
-        len(sequence.token_ids) - sequence.num_prompt_tokens,
-        request.queue_s,
-        thoughts,
-        output.num_thought_tokens,
-        tool_calls,
-        cumulative_logprob=None if request.params.num_top_logprobs is None else sequence.cumulative_logprob,
-    )

@@ -5,8 +5,8 @@ import threading
 from collections.abc import Callable
 
 from engine.backend import Command, Receiver, Serving
-from engine.core import LoadedEngine
 from engine.engine_loop import serve_core
+from engine.loaded_engine import LoadedEngine
 
 
 class EngineThread:

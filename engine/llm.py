@@ -8,8 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
-from engine.config import NO_OUTPUT, EngineConfig, ModelLimits, PoolingParams, SamplingParams
-from engine.core import LoadedEngine, load_engine
+from engine.config import EngineConfig, ModelLimits
 from engine.errors import InvalidRequest
 from engine.llm_beams import BeamSearchOutput, BeamSearchParams, BeamSearchSequence
 from engine.llm_inputs import (
@@ -30,8 +29,10 @@ from engine.llm_outputs import (
     completion,
     prompt_logprobs,
 )
+from engine.loaded_engine import LoadedEngine, load_engine
 from engine.prompt_reading import cosine
 from engine.request import Embedding, RequestDelta, merge_deltas
+from engine.sampling_params import NO_OUTPUT, PoolingParams, SamplingParams
 from engine.stats import EngineStats
 from engine.text.bad_words import with_bad_words
 

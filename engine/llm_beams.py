@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from typing import Any
 
-from engine.config import BeamSearch, EarlyStopping, SamplingParams
 from engine.request import FinishReason
+from engine.sampling_params import BeamSearch, EarlyStopping, SamplingParams
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from engine.config import PoolingParams, SamplingParams
+from engine.sampling_params import PoolingParams, SamplingParams
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,8 +6,8 @@ Used by the core for SamplingParams.best_of.
 from collections.abc import Iterable
 from dataclasses import replace
 
-from engine.config import SamplingParams
 from engine.request import RequestDelta, gather_delta, merge_deltas
+from engine.sampling_params import SamplingParams
 
 
 class Rankings:

@@ -10,9 +10,10 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Literal
 
-from engine.config import Constraint, ModelLimits, PoolingParams, SamplingParams
+from engine.config import ModelLimits
 from engine.errors import EngineDead, EngineError, InvalidRequest
 from engine.prompt_reading import PromptReading
+from engine.sampling_params import Constraint, PoolingParams, SamplingParams
 
 FinishReason = Literal["stop", "length", "abort", "tool_calls"]
 

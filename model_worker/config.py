@@ -11,7 +11,8 @@ from urllib.parse import urlsplit
 from pydantic import BeforeValidator, Field, SecretStr, create_model, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
-from engine.config import EngineConfig, ToolFormat
+from engine.config import EngineConfig
+from engine.sampling_params import ToolFormat
 from engine.settings import SettingField, setting_fields
 from service_kit.origins import ALLOWED_HOSTS_HELP, AllowedHosts, is_loopback
 from wire.chat import TemplateKwargs

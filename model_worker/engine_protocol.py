@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from engine.config import Constraint, ThoughtTags, ToolCallSyntax
+from engine.sampling_params import Constraint, ThoughtTags, ToolCallSyntax
 from wire.answers import Delta, Finished, PromptEcho
 from wire.chat import ChatMessage, SamplingOptions, TemplateKwargs
 from wire.embeddings import PoolingFields

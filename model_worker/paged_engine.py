@@ -10,7 +10,6 @@ from itertools import count
 import torch
 
 from engine.async_engine import AsyncEngine, RequestStream
-from engine.config import PoolingParams, SamplingParams, ToolFormat
 from engine.errors import (
     CheckpointError,
     CheckpointUnavailable,
@@ -25,6 +24,7 @@ from engine.loader import find_model_folder
 from engine.memory.ledger import PoolCell as EnginePoolCell
 from engine.request import RequestDelta
 from engine.runner import follow_if_told_to
+from engine.sampling_params import PoolingParams, SamplingParams, ToolFormat
 from engine.stats import EngineStats
 from engine.text.bad_words import with_bad_words
 from model_worker.answer_end import SampleUsage

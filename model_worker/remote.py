@@ -13,7 +13,7 @@ from typing import Any
 
 import httpx
 
-from engine.config import ThoughtTags
+from engine.sampling_params import ThoughtTags
 from engine.text.thoughts import DEFAULT_TAGS, Said, ThoughtSplitter
 from model_worker.config import WorkerSettings
 from model_worker.engine_protocol import Accepted, Piece, Prompt, PromptSource

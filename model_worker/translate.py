@@ -5,9 +5,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any, TypeVar
 
-from engine.config import BeamSearch, Constraint, SamplingParams, ThoughtTags
 from engine.errors import ContextTooLong, EngineDead, EngineError, InvalidRequest, QueueFull
 from engine.json_files import quoted
+from engine.sampling_params import BeamSearch, Constraint, SamplingParams, ThoughtTags
 from model_worker.errors import BadCheckpoint
 from wire.chat import SamplingOptions
 from wire.errors import ApiError, ErrorCode

@@ -33,7 +33,8 @@ DECLARED = {
         "POST /arena/admin/workers/{worker_id}/drain, POST /arena/admin/notices, "
         "DELETE /arena/admin/notices/{notice_id}, PUT /arena/admin/terms",
         "user": "GET /v1/models, GET /v1/models/{model}, POST /v1/chat/completions, POST /v1/completions, "
-        "POST /v1/embeddings, POST /tokenize, POST /detokenize, "
+        "POST /v1/embeddings, POST /tokenize, POST /detokenize, POST /v1/responses, POST /v1/messages, "
+        "POST /v1/messages/count_tokens, "
         "POST /arena/battles, GET /arena/battles/{battle_id}, POST /arena/battles/{battle_id}/turns, "
         "GET /arena/battles/{battle_id}/stream, POST /arena/battles/{battle_id}/stop, "
         "POST /arena/battles/{battle_id}/regenerate, POST /arena/battles/{battle_id}/vote, "
@@ -50,7 +51,8 @@ DECLARED = {
     "worker": {
         "open": "GET /health, GET /ready, GET /openapi.json, GET /docs",
         "user": "GET /v1/models, GET /v1/models/{model}, POST /v1/chat/completions, POST /v1/completions, "
-        "POST /v1/embeddings, POST /tokenize, POST /detokenize, GET /version",
+        "POST /v1/embeddings, POST /tokenize, POST /detokenize, POST /v1/responses, POST /v1/messages, "
+        "POST /v1/messages/count_tokens, GET /version",
         "worker": "POST /internal/generate, POST /internal/embed, POST /internal/tokens, "
         "GET /internal/pool, GET /metrics",
     },
@@ -103,7 +105,7 @@ MISPLACED: dict[str, Callable[[str], dict[str, Any]]] = {
         "headers": {b"Authorization": f"Bearer {token}\xff".encode("latin-1")}
     },
     "for the proxy": lambda token: {"headers": {"Proxy-Authorization": f"Bearer {token}"}},
-    "in another header": lambda token: {"headers": {"X-API-Key": token, "X-Original-Authorization": f"Bearer {token}"}},
+    "in another header": lambda token: {"headers": {"Api-Key": token, "X-Original-Authorization": f"Bearer {token}"}},
     "in a cookie": lambda token: {"headers": {"Cookie": f"Authorization=Bearer {token}; token={token}"}},
     "in the query": lambda token: {"params": {"access_token": token, "api_key": token, "Authorization": token}},
     "wrong": lambda _: {"headers": {"Authorization": "Bearer wrong-wrong-wrong-wrong"}},
@@ -152,6 +154,22 @@ async def test_a_token_that_is_garbled_or_elsewhere_opens_what_none_opens(servic
             for how, sent in MISPLACED.items():
                 for token in (USER, WORKER, ADMIN):
                     assert await admits(client, method, path, **sent(token)) == is_open, (method, path, how)
+
+
+@pytest.mark.parametrize("has_keys", [False, True], ids=["without keys", "with keys"])
+@pytest.mark.parametrize("service", access_page.SERVICES)
+async def test_x_api_key_opens_routes_of_users_as_a_bearer_token_does_and_no_others(
+    service: str, has_keys: bool
+) -> None:
+    async with client_of(make(service, has_keys)) as client:
+        for of, method, path, access in ROUTES:
+            if of != service:
+                continue
+            opened = access_page.admitted(service, access, has_keys)
+            for name, token in TOKENS.items():
+                headers = {} if token is None else {"X-API-Key": token}
+                is_open = (name if access == "user" else "none") in opened
+                assert await admits(client, method, path, headers=headers) == is_open, (method, path, name)
 
 
 def test_the_page_is_what_the_routes_say() -> None:

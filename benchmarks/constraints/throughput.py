@@ -15,8 +15,8 @@ import subprocess
 import time
 from typing import Any
 
-from engine.config import Constraint, SamplingParams
 from engine.llm import LLM
+from engine.sampling_params import Constraint, SamplingParams
 
 _SCHEMA = {
     "type": "array",

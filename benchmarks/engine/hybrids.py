@@ -28,8 +28,9 @@ from benchmarks.operators.recurrent import hybrid_cases
 from benchmarks.operators.rows import row_of
 from benchmarks.peers.noise import NoiseMeter
 from cli.bench import record
-from engine.config import DType, EngineConfig, SamplingParams
-from engine.core import load_engine
+from engine.config import DType, EngineConfig
+from engine.loaded_engine import load_engine
+from engine.sampling_params import SamplingParams
 
 RESULT = Path(__file__).parent.parent / "results" / "hybrids.json"
 NAMES = ("mamba", "mamba2", "qwen3.5", "jamba", "qwen3-moe")

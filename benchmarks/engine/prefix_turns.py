@@ -23,9 +23,10 @@ import torch
 from benchmarks.engine.hybrid_shapes import MAX_TOKENS, SHAPES
 from benchmarks.peers.noise import NoiseMeter
 from cli.bench import record
-from engine.config import DType, EngineConfig, SamplingParams
-from engine.core import LoadedEngine, load_engine
+from engine.config import DType, EngineConfig
+from engine.loaded_engine import LoadedEngine, load_engine
 from engine.memory.spec import PoolPlan
+from engine.sampling_params import SamplingParams
 
 RESULT = Path(__file__).parent.parent / "results" / "prefix_turns.json"
 NAMES = ("qwen3.5", "granite-4", "gemma-4")

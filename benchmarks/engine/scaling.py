@@ -11,9 +11,10 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from engine.batch import PageTableUpdate, ScheduledSequence, StepPlan
-from engine.config import EngineConfig, SamplingParams
+from engine.config import EngineConfig
 from engine.runner import LoadedModel, load_runner
 from engine.runner.runner import run_step
+from engine.sampling_params import SamplingParams
 
 CONTEXT, BATCH, PAGE_TOKENS = 256, 8, 16
 _LONGEST = 4096

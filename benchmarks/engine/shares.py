@@ -11,8 +11,9 @@ from collections.abc import Callable
 from typing import Any
 
 from cli.bench.workloads import random_work
-from engine.config import EngineConfig, SamplingParams
-from engine.core import load_engine
+from engine.config import EngineConfig
+from engine.loaded_engine import load_engine
+from engine.sampling_params import SamplingParams
 
 
 class Stopwatch:

@@ -18,9 +18,10 @@ from benchmarks.gpu.plan import Plan
 from benchmarks.gpu.profile import profile_steps
 from benchmarks.models import write_model
 from cli.bench.workloads import FIRST_ID, Work
-from engine.config import EngineConfig, SamplingParams
-from engine.core import load_engine
+from engine.config import EngineConfig
 from engine.llm import LLM
+from engine.loaded_engine import load_engine
+from engine.sampling_params import SamplingParams
 
 _WARM_STEPS = 4
 

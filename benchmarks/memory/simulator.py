@@ -11,11 +11,12 @@ from typing import Any
 from benchmarks.memory.baselines import ContiguousCache
 from benchmarks.memory.traces import TraceRequest, mean
 from engine.batch import SampledToken, StepOutput
-from engine.config import EngineConfig, ModelLimits, SamplingParams
+from engine.config import EngineConfig, ModelLimits
 from engine.memory.kv_cache import KVCache
 from engine.memory.spec import LayerSpec
 from engine.request import Request
 from engine.request import Sequence as RequestSequence
+from engine.sampling_params import SamplingParams
 from engine.scheduling.admission_control import AdmissionControl
 from engine.scheduling.scheduler import Scheduler
 

@@ -13,13 +13,13 @@ import torch
 from engine.attention import choose_backend
 from engine.attention.backend import AttentionShape, StepLayout
 from engine.attention.layout import layer_specs
-from engine.config import SamplingParams
 from engine.kernels import choose_operators
 from engine.kernels.operators import Operators
 from engine.kernels.torch_operators import TorchOperators
 from engine.layers.rotary import Rotary
 from engine.memory.planning.planner import group_layers, plan_pool
 from engine.sampling.sampler import SamplingRow, sample
+from engine.sampling_params import SamplingParams
 
 PAGE_TOKENS = 16
 #: smol-135m and an 8B Llama

@@ -16,10 +16,12 @@ from benchmarks.gpu.shapes import QWEN3_600M
 from benchmarks.models import write_model
 from benchmarks.steps.idle_device import IdleDevice, Launches
 from engine.batch import StepOutput, StepPlan
-from engine.config import EngineConfig, KVDType, SamplingParams
-from engine.core import EngineCore, LoadedEngine
+from engine.config import EngineConfig, KVDType
+from engine.core import EngineCore
+from engine.loaded_engine import LoadedEngine
 from engine.runner import load_runner
 from engine.runner.runner import Runner
+from engine.sampling_params import SamplingParams
 from engine.text.tokenizer import IncrementalDetokenizer
 
 Kind = Literal["decode", "mixed"]

@@ -11,10 +11,10 @@ import numpy as np
 from llguidance import LLMatcher, LLParserLimits
 from llguidance.numpy import fill_next_token_bitmask
 
-from engine.config import Constraint, SamplingParams
 from engine.constraints.grammars import grammar_of
 from engine.constraints.schema_check import refuse
 from engine.constraints.vocabulary import Vocabulary
+from engine.sampling_params import Constraint, SamplingParams
 
 MAX_COMPILED = 64  #: constraints that are kept
 _MAX_MESSAGE = 400

@@ -9,8 +9,8 @@ import json
 from llguidance import LLMatcher
 from llguidance.gbnf_to_lark import any_to_lark
 
-from engine.config import Constraint
 from engine.constraints.schema_check import check_size, read_choices, read_schema, refuse
+from engine.sampling_params import Constraint
 
 WHITESPACE_COLUMNS = 20
 

@@ -7,10 +7,10 @@ import numpy as np
 from llguidance import LLExecutor
 
 from engine.batch import SequenceId, StepPlan, TokenMasks
-from engine.config import SamplingParams
 from engine.constraints.compiler import GrammarCompiler
 from engine.constraints.steered_sequence import SteeredSequence
 from engine.constraints.thinking import Thinking
+from engine.sampling_params import SamplingParams
 
 _MOST_THREADS = 8
 

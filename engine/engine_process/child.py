@@ -14,10 +14,11 @@ from collections.abc import Callable, Sequence
 
 from engine.backend import Add, Command, Stop
 from engine.config import EngineConfig
-from engine.core import EngineCore, LoadedEngine, load_engine
+from engine.core import EngineCore
 from engine.engine_loop import serve_core
 from engine.engine_process.messages import HEAD, Died, Load, LoadError, Ready, Shown, Stepped, to_child, to_parent
 from engine.errors import EngineDead, RankLost
+from engine.loaded_engine import LoadedEngine, load_engine
 from engine.memory.ledger import PoolCell
 from engine.parallel.processes import end_with_parent, leave_signals_to_parent
 from engine.request import RequestDelta, gather_delta, merge_deltas

@@ -27,7 +27,7 @@ from engine.batch import (
     StepPlan,
     TokenMasks,
 )
-from engine.config import ModelLimits, SamplingParams
+from engine.config import ModelLimits
 from engine.kernels import reference
 from engine.kernels.operators import Operators
 from engine.kernels.reference.pages import copy_pages
@@ -40,6 +40,7 @@ from engine.runner.pool import zeroed_pool
 from engine.runner.runner import run_step
 from engine.sampling.prompt_rows import read_rows
 from engine.sampling.sampler import SamplingRow, sample
+from engine.sampling_params import SamplingParams
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,13 +10,14 @@ import contextlib
 import numpy as np
 
 from engine.batch import StepOutput, StepPlan, TokenMasks
-from engine.config import ModelLimits, SamplingParams
+from engine.config import ModelLimits
 from engine.errors import RankLost
 from engine.memory.spec import PoolPlan
 from engine.parallel.codec import Codec
 from engine.parallel.collectives import TorchGroup
 from engine.parallel.followers import Followers
 from engine.runner.runner import Runner
+from engine.sampling_params import SamplingParams
 
 #: Key of the store under which rank 0 puts the configuration of all ranks.
 CONFIG_KEY = "config"

@@ -7,7 +7,7 @@ from functools import partial
 from itertools import count, takewhile
 
 from engine.batch import PageTableUpdate, ScheduledSequence, StepPlan
-from engine.config import SamplingParams
+from engine.sampling_params import SamplingParams
 
 #: Uses every option of the sampling kernel.
 _PARAMS = SamplingParams(temperature=1.0, top_k=50, top_p=0.9, min_p=0.01)

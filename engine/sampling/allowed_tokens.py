@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
-from engine.config import SamplingParams
+from engine.sampling_params import SamplingParams
 
 
 def allowed_tokens(params: Sequence[SamplingParams], vocab_size: int) -> tuple[np.ndarray, np.ndarray] | None:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import torch
 
 from engine.batch import SampledToken
-from engine.config import MAX_LOGPROBS, MAX_SAMPLES
+from engine.sampling_params import MAX_LOGPROBS, MAX_SAMPLES
 
 #: Enough for the widest search, and for the log probabilities that a request may ask for.
 NUM_LIKELIEST = max(MAX_LOGPROBS, MAX_SAMPLES)

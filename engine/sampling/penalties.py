@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from engine.config import SamplingParams
 from engine.sampling.rows import SamplingRow
+from engine.sampling_params import SamplingParams
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from engine.config import SamplingParams
+from engine.sampling_params import SamplingParams
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import torch
 
-from engine.config import SamplingParams
 from engine.kernels.reference.sampling import truncate
+from engine.sampling_params import SamplingParams
 
 #: Draw from scores as they are: temperature, top-k, top-p, min-p.
 _AS_IT_IS = (1.0, 0, 1.0, 0.0)

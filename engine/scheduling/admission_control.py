@@ -5,11 +5,12 @@ Called from any thread. Knows how many requests and tokens wait, not the queue i
 
 import threading
 
-from engine.config import ModelLimits, SamplingParams
+from engine.config import ModelLimits
 from engine.errors import ContextTooLong, InvalidRequest, QueueFull
 from engine.memory.admission import AdmissionRule
 from engine.memory.images import Images
 from engine.request import check_prompt
+from engine.sampling_params import SamplingParams
 
 
 class AdmissionControl:

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
-from engine.config import SamplingParams
+from engine.sampling_params import SamplingParams
 
 
 def with_bad_words(params: SamplingParams, encode: Callable[[str], list[int]]) -> SamplingParams:

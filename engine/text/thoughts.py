@@ -6,8 +6,8 @@ the prompt. Tags further on in an answer are text like any other. Knows no token
 
 from typing import Literal, NamedTuple
 
-from engine.config import ThoughtTags
 from engine.request import ToolCallDelta
+from engine.sampling_params import ThoughtTags
 
 DEFAULT_TAGS = ThoughtTags("<think>", "</think>")
 #: Pairs of tags that models are trained on.

@@ -13,8 +13,8 @@ from typing import Any, Self
 
 import tokenizers
 
-from engine.config import ThoughtTags, ToolCallSyntax, ToolFormat, ToolFunction
 from engine.errors import InvalidRequest
+from engine.sampling_params import ThoughtTags, ToolCallSyntax, ToolFormat, ToolFunction
 from engine.text.chat_template import CONTINUED_HERE, THOUGHTS_KEY, ChatTemplate
 from engine.text.detokenizer import IncrementalDetokenizer
 from engine.text.messages import Values, changed, checked_messages, texts_of, valid

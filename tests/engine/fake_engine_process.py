@@ -12,9 +12,9 @@ from typing import NoReturn
 from engine.async_engine import AsyncEngine
 from engine.batch import StepPlan
 from engine.config import EngineConfig
-from engine.core import LoadedEngine
 from engine.engine_process.child import serve_parent
 from engine.errors import CheckpointError, CheckpointUnavailable
+from engine.loaded_engine import LoadedEngine
 from engine.model_info import ModelInfo
 from tests.engine.fakes import LetterTokenizer, loaded, make_core
 

@@ -11,11 +11,13 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from engine.batch import PENDING_TOKEN, SampledToken, ScheduledSequence, StepOutput, StepPlan, TokenMasks
-from engine.config import EngineConfig, ModelLimits, SamplingParams
-from engine.core import EngineCore, LoadedEngine
+from engine.config import EngineConfig, ModelLimits
+from engine.core import EngineCore
+from engine.loaded_engine import LoadedEngine
 from engine.memory.planning.grouping import group_layers, large_page_bytes
 from engine.memory.spec import LayerSpec, PoolPlan
 from engine.request import sample_seed
+from engine.sampling_params import SamplingParams
 from tests.engine.late_runner import LateRunner
 
 VOCAB_SIZE = 128

@@ -3,8 +3,8 @@
 from collections.abc import Callable
 from pathlib import Path
 
-from engine.config import SamplingParams
 from engine.llm import LLM
+from engine.sampling_params import SamplingParams
 from tests.engine.checkpoints import TinyModel
 from tests.engine.stepper import random_prompt
 

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from engine.batch import PageTableUpdate, SampledToken, ScheduledSequence, StepPlan
-from engine.config import SamplingParams
 from engine.runner.runner import Runner, run_step
+from engine.sampling_params import SamplingParams
 
 GREEDY = SamplingParams(temperature=0.0)
 

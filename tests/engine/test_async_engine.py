@@ -11,10 +11,11 @@ import pytest
 
 from engine.async_engine import AsyncEngine, RequestStream
 from engine.batch import StepPlan
-from engine.config import SamplingParams
-from engine.core import EngineCore, LoadedEngine
+from engine.core import EngineCore
 from engine.errors import ContextTooLong, EngineDead, InvalidRequest, QueueFull
+from engine.loaded_engine import LoadedEngine
 from engine.request import RequestDelta
+from engine.sampling_params import SamplingParams
 from tests.engine.fake_engine_process import start_process
 from tests.engine.fakes import GREEDY, continuation, loaded, make_core, text_of
 from tests.engine.step_latch import PATIENCE_S, StepLatch, begin, until

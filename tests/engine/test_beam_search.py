@@ -14,12 +14,13 @@ import pytest
 import torch
 
 from engine.async_engine import AsyncEngine
-from engine.config import BeamSearch, EngineConfig, SamplingParams
+from engine.config import EngineConfig
 from engine.core import EngineCore
 from engine.errors import InvalidRequest
 from engine.llm import LLM
 from engine.request import RequestDelta
 from engine.runner import load_runner
+from engine.sampling_params import BeamSearch, SamplingParams
 from tests.engine.checkpoints import TinyModel
 from tests.engine.parallel.threads import on_every_rank
 from tests.engine.runner.device.device_runners import NoText, llm_on, load_device, settings_for

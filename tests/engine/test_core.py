@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from engine.config import SamplingParams
 from engine.memory.spec import LayerSpec
+from engine.sampling_params import SamplingParams
 from tests.engine.fakes import (
     GREEDY,
     ONE_TYPE,

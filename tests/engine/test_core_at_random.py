@@ -5,9 +5,9 @@ from dataclasses import replace
 
 import pytest
 
-from engine.config import SamplingParams
 from engine.errors import InvalidRequest, QueueFull
 from engine.memory.spec import LayerSpec
+from engine.sampling_params import SamplingParams
 from tests.engine.fakes import ONE_TYPE, TWO_TYPES, VOCAB_SIZE, Steps, continuation, make_core
 from tests.engine.late_runner import ForgetfulInFlight, LateRunner
 

@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from engine.config import SamplingParams
 from engine.errors import ContextTooLong, InvalidRequest, QueueFull
 from engine.request import TokenLogprob
+from engine.sampling_params import SamplingParams
 from tests.engine.fakes import (
     EOS,
     GREEDY,

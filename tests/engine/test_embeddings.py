@@ -7,10 +7,11 @@ import pytest
 import torch
 
 from engine.async_engine import AsyncEngine
-from engine.config import EngineConfig, Pooling, PoolingParams
+from engine.config import EngineConfig
 from engine.errors import ContextTooLong, InvalidRequest
 from engine.llm import LLM
 from engine.prompt_reading import cosine
+from engine.sampling_params import Pooling, PoolingParams
 from tests.engine.checkpoints import TinyModel
 from tests.engine.runner.device.device_runners import llm_on, load_device, settings_for
 from tests.engine.small_engines import GREEDY, PAGE_BYTES, PROMPTS, TinyModels, load

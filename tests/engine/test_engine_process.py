@@ -16,7 +16,7 @@ import pytest
 
 from engine.async_engine import AsyncEngine, RequestStream
 from engine.backend import Abort, Add, Drain, Picture, Stop
-from engine.config import EngineConfig, SamplingParams, ThoughtTags
+from engine.config import EngineConfig
 from engine.engine_process.messages import HEAD, Load, LoadError, Ready, Stepped, to_child, to_parent
 from engine.errors import (
     CheckpointError,
@@ -27,6 +27,7 @@ from engine.errors import (
     QueueFull,
 )
 from engine.request import RequestDelta, merge_deltas
+from engine.sampling_params import SamplingParams, ThoughtTags
 from tests.engine.fake_engine_process import MODULE, start_process
 from tests.engine.fakes import GREEDY, continuation, text_of
 from tests.engine.step_latch import PATIENCE_S, begin

@@ -8,7 +8,6 @@ import torch
 
 from engine.attention.backend import AttentionShape, ForwardBatch, HeadNorms
 from engine.attention.rotation import Rotation
-from engine.config import SamplingParams
 from engine.errors import CheckpointError, ContextTooLong
 from engine.llm import LLM
 from engine.models.causal_lm import CausalLM
@@ -16,6 +15,7 @@ from engine.models.registry import ARCHITECTURES
 from engine.parallel.group import Place, Solo
 from engine.request import sample_seed
 from engine.runner.budget_support import check_budget
+from engine.sampling_params import SamplingParams
 from tests.engine.small_engines import GREEDY, PROMPTS, SAMPLED, TinyModels, load, tokens_of
 from tests.engine.stepper import random_prompt
 

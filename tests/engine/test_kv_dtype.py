@@ -7,12 +7,13 @@ from pathlib import Path
 import pytest
 import torch
 
-from engine.config import EngineConfig, SamplingParams
+from engine.config import EngineConfig
 from engine.errors import CheckpointError
 from engine.kernels.torch_operators import TorchOperators
 from engine.llm import LLM
 from engine.request import sample_seed
 from engine.runner.load import choose_kv_dtype
+from engine.sampling_params import SamplingParams
 from tests.engine.checkpoints import TinyModel
 from tests.engine.chunked_logits import chunked_logits
 from tests.engine.stepper import random_prompt

@@ -6,9 +6,9 @@ from typing import Literal
 import pytest
 
 from engine.batch import StepPlan
-from engine.config import SamplingParams
 from engine.errors import ContextTooLong, InvalidRequest
 from engine.llm import LLM
+from engine.sampling_params import SamplingParams
 from tests.engine.fakes import EOS, GREEDY, continuation, loaded, make_core, text_of
 
 PROMPTS = [[7, 8, 9], [3] * 20, [4, 5], [11] * 9]

@@ -4,10 +4,11 @@ from typing import Any
 
 import pytest
 
-from engine.config import UNBOUNDED, EngineConfig, PoolingParams, SamplingParams
+from engine.config import EngineConfig
 from engine.errors import InvalidRequest
 from engine.llm import LLM
 from engine.llm_inputs import list_of_conversations, list_of_prompts, one_per_prompt, read_prompt
+from engine.sampling_params import UNBOUNDED, PoolingParams, SamplingParams
 from tests.engine.fakes import EOS, GREEDY, LetterTokenizer, continuation, loaded, make_core
 
 USER = {"role": "user", "content": "hi"}

@@ -7,10 +7,11 @@ import pytest
 import torch
 
 from engine.async_engine import AsyncEngine
-from engine.config import EngineConfig, SamplingParams
+from engine.config import EngineConfig
 from engine.loader import read_config
 from engine.memory.planning.designs import held_pages
 from engine.models.stored_layers import layers_from_config
+from engine.sampling_params import SamplingParams
 from engine.stats import EngineStats
 from tests.engine.checkpoints import CONTEXT, WINDOW, TinyModel
 from tests.engine.small_engines import GREEDY, PROMPTS, SAMPLED, TinyModels, load, tokens_of

@@ -6,7 +6,7 @@ from functools import partial
 import pytest
 
 from engine.batch import PENDING_TOKEN
-from engine.config import SamplingParams
+from engine.sampling_params import SamplingParams
 from tests.engine.fakes import EOS, GREEDY, PagedFakeRunner, continuation, make_core, run_all, text_of
 
 PROMPT = [5, 9, 17, 33, 65, 2, 4, 8, 16, 32]

@@ -8,12 +8,14 @@ from functools import partial
 
 import pytest
 
-from engine.config import EngineConfig, SamplingParams
-from engine.core import EngineCore, LoadedEngine
+from engine.config import EngineConfig
+from engine.core import EngineCore
 from engine.llm import LLM
 from engine.llm_outputs import RequestOutput
+from engine.loaded_engine import LoadedEngine
 from engine.runner import load_runner
 from engine.runner.build import Builder, build_device_runner, build_runner
+from engine.sampling_params import SamplingParams
 from engine.text.sequence_text import Detokenizer
 from engine.text.tokenizer import IncrementalDetokenizer
 from tests.engine.checkpoints import TinyModel

@@ -7,11 +7,12 @@ import pytest
 import torch
 
 from engine.async_engine import AsyncEngine
-from engine.config import EngineConfig, SamplingParams
+from engine.config import EngineConfig
 from engine.errors import ContextTooLong, InvalidRequest
 from engine.llm import LLM
 from engine.request import RequestDelta, TokenLogprob
 from engine.sampling.prompt_rows import ROWS_AT_ONCE
+from engine.sampling_params import SamplingParams
 from tests.engine.checkpoints import TinyModel
 from tests.engine.runner.device.device_runners import llm_on, load_device, settings_for
 from tests.engine.small_engines import GREEDY, PAGE_BYTES, TinyModels, load

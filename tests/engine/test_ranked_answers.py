@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from engine.config import SamplingParams
 from engine.errors import InvalidRequest
 from engine.llm_beams import BeamSearchParams
+from engine.sampling_params import SamplingParams
 from tests.engine.small_engines import GREEDY, PAGE_BYTES, PROMPTS, SAMPLED, TinyModels, load
 
 

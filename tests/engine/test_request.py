@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from engine.config import ModelLimits, SamplingParams
+from engine.config import ModelLimits
 from engine.errors import InvalidRequest
 from engine.request import (
     FinishReason,
@@ -24,6 +24,7 @@ from engine.request import (
     request_seed,
     sample_seed,
 )
+from engine.sampling_params import SamplingParams
 
 
 def shown(stops: tuple[str, ...], *pieces: str) -> tuple[str, str | None]:

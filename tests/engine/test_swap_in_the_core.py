@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from engine.config import SamplingParams
 from engine.core import EngineCore
 from engine.memory.spec import LayerSpec
+from engine.sampling_params import SamplingParams
 from tests.engine.fakes import GREEDY, ONE_TYPE, TWO_TYPES, PagedFakeRunner, continuation, make_core, run_all
 
 LONG = list(range(2, 42))  # ten pages of four tokens

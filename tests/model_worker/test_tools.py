@@ -13,7 +13,7 @@ import openai
 import pytest
 from tokenizers import AddedToken
 
-from engine.config import ToolFormat
+from engine.sampling_params import ToolFormat
 from model_worker.app import create_app
 from model_worker.config import WorkerSettings
 from model_worker.engines import load_engine

@@ -1,7 +1,7 @@
 import pytest
 
-from engine.config import SamplingParams
 from engine.errors import CheckpointError, ContextTooLong, EngineDead, EngineError, InvalidRequest, QueueFull
+from engine.sampling_params import SamplingParams
 from model_worker.errors import BadCheckpoint
 from model_worker.translate import SamplingDefaults, as_api_error, sampling_params
 from wire.chat import SamplingOptions

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import torch
 
-from engine.config import SamplingParams
 from engine.kernels.torch_operators import TorchOperators
 from engine.llm import LLM
 from engine.memory.policies import policy_for
 from engine.memory.spec import LayerType, PoolPlan
+from engine.sampling_params import SamplingParams
 from tests.engine.checkpoints import TinyModel, save
 from tests.engine.chunked_logits import chunked_logits
 from tests.engine.small_engines import load, tokens_of

@@ -307,7 +307,7 @@ def test_pieces_of_tool_calls_become_whole_calls() -> None:
 def test_log_probabilities_of_a_part_of_a_character_have_its_bytes() -> None:
     deltas = (
         Delta("", (7,), logprobs=(token("\ufffd", -1.0, "f09f"),)),
-        Delta("🙂", (7,), logprobs=(token("\ufffd", -2.0, "9982"),)),
+        Delta("\U0001f642", (7,), logprobs=(token("\ufffd", -2.0, "9982"),)),
     )
     [choice] = whole(AnswerShape("chat", logprobs=True), *deltas, END)["choices"]
     assert [entry["bytes"] for entry in choice["logprobs"]["content"]] == [[0xF0, 0x9F], [0x99, 0x82]]

@@ -6,7 +6,7 @@ from wire.openai.fields import Accepted, Known, Refused
 
 _CACHE = Accepted("prefixes are found by their tokens", {"type": "ephemeral"})
 
-#: Of what a prompt is made of, in messages and in counting their tokens.
+#: The fields of what a prompt is made of, in messages and in counting their tokens.
 CONVERSATION: Mapping[str, Known] = {
     "cache_control": _CACHE,
     "speed": Accepted("there is one speed", "standard"),
@@ -33,7 +33,7 @@ TOOL: Mapping[str, Known] = {
 }
 THINKING: Mapping[str, Known] = {"display": Accepted("thoughts are given as they are", "summarized")}
 
-#: Of content blocks, which may come from an earlier answer.
+#: The fields of content blocks, which may come from an earlier answer.
 BLOCK: Mapping[str, Known] = {
     "cache_control": _CACHE,
     "citations": Accepted("of an earlier answer", [{"type": "char_location"}]),

@@ -24,7 +24,7 @@ RESPONSES: Mapping[str, Known] = {
     "moderation": Refused("nothing is moderated", example={"model": "omni"}),
 }
 
-#: Of `text`, `reasoning` and `stream_options`.
+#: The fields of `text`, `reasoning` and `stream_options`.
 TEXT: Mapping[str, Known] = {"verbosity": Refused("models have no such setting", ("medium",), "low")}
 REASONING: Mapping[str, Known] = {
     "summary": Accepted("thoughts are given as they are", "auto"),
@@ -34,14 +34,14 @@ REASONING: Mapping[str, Known] = {
 }
 STREAM_OPTIONS: Mapping[str, Known] = {"include_obfuscation": Accepted("events are not padded", True)}
 
-#: Of a function among the tools.
+#: The fields of a function among the tools.
 TOOL: Mapping[str, Known] = {
     "output_schema": Accepted("results are not checked", {"type": "object"}),
     "defer_loading": Refused("the model sees all tools", (False,), True),
     "allowed_callers": Refused("only the model calls", (["direct"],), ["programmatic"]),
 }
 
-#: Of the items of the input, which may come from an earlier answer.
+#: The fields of the items of the input, which may come from an earlier answer.
 ITEM: Mapping[str, Known] = {
     "id": Accepted("of an earlier answer"),
     "status": Accepted("of an earlier answer", "completed"),

@@ -62,14 +62,14 @@ OutputItem = Annotated[OutputMessage | OutputReasoning | OutputCall, Field(discr
 
 
 class InputTokensDetails(_Shape):
-    """Of the prompt."""
+    """What the prompt's tokens were."""
 
     cached_tokens: int = Field(description="read from the prefix cache")
     cache_write_tokens: Literal[0]
 
 
 class OutputTokensDetails(_Shape):
-    """Of the answer."""
+    """What the answer's tokens were."""
 
     reasoning_tokens: int = Field(description="spent on thoughts")
 

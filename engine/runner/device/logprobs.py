@@ -9,11 +9,11 @@ import numpy as np
 import torch
 
 from engine.batch import SampledToken
-from engine.config import MAX_LOGPROBS
 from engine.kernels.step_kernels import SamplingWorkspace, StepKernels
 from engine.runner.device.changed_logits import ROWS_AT_ONCE
 from engine.runner.device.draws import Draw
 from engine.runner.device.transfer import Array, Upload
+from engine.sampling_params import MAX_LOGPROBS
 
 #: Download of a draw: the log probability of its token, and ids and log probabilities of the top tokens.
 BYTES_PER_DRAW = 4 + MAX_LOGPROBS * (8 + 4)

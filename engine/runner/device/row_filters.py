@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from engine.config import SamplingParams
 from engine.runner.device.transfer import Upload
 from engine.sampling.allowed_tokens import allowed_tokens, forbid_others
 from engine.sampling.typical import is_typical, truncate_typical, typical_columns
+from engine.sampling_params import SamplingParams
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,10 +12,10 @@ import numpy as np
 import torch
 
 from engine.batch import PageTableUpdate, ScheduledSequence
-from engine.config import SamplingParams
 from engine.kernels.step_kernels import SAMPLING_WORDS
 from engine.runner.device.draws import MAX_INT32
 from engine.runner.device.transfer import Upload
+from engine.sampling_params import SamplingParams
 
 #: The words of a slot, in the order of SAMPLING_WORDS.
 _PARAMETERS = np.dtype(

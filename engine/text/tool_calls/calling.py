@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, Protocol
 
-from engine.config import Constraint, ThoughtTags, ToolCallSyntax, ToolFormat, ToolFunction
 from engine.errors import InvalidRequest
+from engine.sampling_params import Constraint, ThoughtTags, ToolCallSyntax, ToolFormat, ToolFunction
 from engine.text.tool_calls.grammars import MAX_CALLS, SpecialId, call_grammar
 
 _NO_PARAMETERS = {"type": "object", "properties": {}, "additionalProperties": False}

@@ -7,7 +7,7 @@
 import re
 from collections.abc import Sequence
 
-from engine.config import ToolFunction
+from engine.sampling_params import ToolFunction
 from engine.text.tool_calls.blocks import NAME_RUN, guarded, read_arguments
 from engine.text.tool_calls.reader import Parsing, Reader
 from engine.text.tool_calls.writer import Writer

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Container
 
-from engine.config import ToolFormat
+from engine.sampling_params import ToolFormat
 from engine.text.tool_calls import deepseek, harmony, llama, mistral, pythonic, tagged
 
 #: An example of a Python call in a template's instructions: `[name(parameter=value`.

@@ -9,8 +9,8 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from engine.config import ToolFormat, ToolFunction
 from engine.errors import InvalidRequest
+from engine.sampling_params import ToolFormat, ToolFunction
 from engine.text.tool_calls import deepseek, harmony, mistral
 from engine.text.tool_calls.schemas import is_text, parsed, resolved
 

@@ -9,7 +9,7 @@ with `<|start|>assistant`.
 import re
 from collections.abc import Sequence
 
-from engine.config import ToolFunction
+from engine.sampling_params import ToolFunction
 from engine.text.tool_calls.reader import Malformed, Parsing, Reader, Sink
 from engine.text.tool_calls.writer import Writer
 

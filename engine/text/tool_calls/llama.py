@@ -3,7 +3,7 @@ semicolons, with `<|python_tag|>` before them or without."""
 
 from collections.abc import Sequence
 
-from engine.config import ToolFunction
+from engine.sampling_params import ToolFunction
 from engine.text.tool_calls.blocks import guarded
 from engine.text.tool_calls.json_parts import read_call
 from engine.text.tool_calls.reader import Parsing, Reader

@@ -7,7 +7,7 @@ belongs to one sample and one thread.
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
-from engine.config import ToolCallSyntax, ToolFormat, ToolFunction
+from engine.sampling_params import ToolCallSyntax, ToolFormat, ToolFunction
 from engine.text.thoughts import Said
 from engine.text.tool_calls.deepseek import parse_deepseek
 from engine.text.tool_calls.harmony import parse_harmony

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
-from engine.config import ToolFunction
+from engine.sampling_params import ToolFunction
 
 
 def property_is_text(function: ToolFunction, key: str) -> bool:

@@ -8,7 +8,7 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 
-from engine.config import ToolFunction
+from engine.sampling_params import ToolFunction
 from engine.text.tool_calls.blocks import guarded, read_calls
 from engine.text.tool_calls.json_parts import end_call
 from engine.text.tool_calls.reader import Malformed, Parsing, Reader

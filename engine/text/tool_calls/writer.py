@@ -7,8 +7,8 @@ import hashlib
 import re
 from collections.abc import Sequence
 
-from engine.config import ToolCallSyntax
 from engine.request import ToolCallDelta
+from engine.sampling_params import ToolCallSyntax
 from engine.text.thoughts import Said
 from engine.text.tool_calls.reader import BLANKS, overlap
 

@@ -4,7 +4,7 @@ import json
 import re
 from collections.abc import Callable, Sequence
 
-from engine.config import Constraint
+from engine.sampling_params import Constraint
 from tests.engine.checkpoints import TinyModel
 
 #: Whether a text is the beginning of a valid one, and whether it is a valid one.

@@ -5,11 +5,12 @@ from functools import partial
 
 import pytest
 
-from engine.config import EngineConfig, SamplingParams
-from engine.core import engine_around
+from engine.config import EngineConfig
 from engine.llm import LLM
+from engine.loaded_engine import engine_around
 from engine.runner import load_runner
 from engine.runner.build import build_device_runner
+from engine.sampling_params import SamplingParams
 from tests.engine.checkpoints import TinyModel
 from tests.engine.constraints.exact_filter import CASES, greedy
 from tests.engine.runner.device.device_runners import torch_machinery

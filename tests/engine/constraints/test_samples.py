@@ -4,8 +4,8 @@ import re
 from collections.abc import Callable
 from dataclasses import replace
 
-from engine.config import Constraint, SamplingParams
 from engine.llm import LLM
+from engine.sampling_params import Constraint, SamplingParams
 from tests.engine.checkpoints import TinyModel
 
 

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 
 from engine.batch import TokenMasks
-from engine.config import Constraint, SamplingParams, ThoughtTags
 from engine.constraints.compiler import MAX_COMPILED, GrammarCompiler
 from engine.constraints.steered_sequence import SteeredSequence
 from engine.constraints.thinking import Thinking
 from engine.constraints.vocabulary import Vocabulary
 from engine.errors import InvalidRequest
 from engine.runner.leader import decode_masks, encode_masks
+from engine.sampling_params import Constraint, SamplingParams, ThoughtTags
 from engine.text.tokenizer import Tokenizer
 
 BYTES = Tokenizer.of_bytes()

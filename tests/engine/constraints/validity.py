@@ -8,9 +8,9 @@ from typing import Any
 
 import jsonschema
 
-from engine.config import Constraint, SamplingParams
 from engine.errors import InvalidRequest
 from engine.llm import LLM
+from engine.sampling_params import Constraint, SamplingParams
 
 MOST_TOKENS = 180
 #: Texts that end strings and containers are made likelier, since a random model would write long ones: the mask still

@@ -5,11 +5,11 @@ from dataclasses import replace
 
 import torch
 
-from engine.config import SamplingParams
 from engine.kernels.step_kernels import SamplingWorkspace
 from engine.kernels.torch_operators import TorchOperators
 from engine.sampling.sampler import SamplingRow
 from engine.sampling.sampler import sample as sample_on_cpu
+from engine.sampling_params import SamplingParams
 
 PLAIN = SamplingParams(temperature=1.0)
 #: Each truncation alone and combined, at temperatures below and above 1.

@@ -6,10 +6,10 @@ from itertools import product
 import pytest
 import torch
 
-from engine.config import SamplingParams
 from engine.kernels.cpu.operators import CppOperators
 from engine.sampling.rows import SamplingRow
 from engine.sampling.sampler import sample
+from engine.sampling_params import SamplingParams
 from tests.engine.kernels.libraries import USABLE, library
 
 PLAIN = SamplingParams(temperature=1.0)

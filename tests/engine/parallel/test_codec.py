@@ -7,17 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.batch import PENDING_TOKEN, ScheduledSequence, StepPlan
-from engine.config import (
-    BeamSearch,
-    Constraint,
-    EarlyStopping,
-    EngineConfig,
-    SamplingParams,
-    ThoughtTags,
-    ToolCallSyntax,
-)
+from engine.config import EngineConfig
 from engine.parallel.codec import Codec
 from engine.runner.leader import plan_codec
+from engine.sampling_params import BeamSearch, Constraint, EarlyStopping, SamplingParams, ThoughtTags, ToolCallSyntax
 
 SHARES = st.floats(0.0, 1.0, exclude_min=True)
 PARAMS: dict[str, st.SearchStrategy[object]] = {

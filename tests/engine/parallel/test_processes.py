@@ -12,10 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from engine.config import EngineConfig, SamplingParams
-from engine.core import load_engine
+from engine.config import EngineConfig
 from engine.errors import NotDivisible, RankLost
 from engine.llm import LLM
+from engine.loaded_engine import load_engine
+from engine.sampling_params import SamplingParams
 from tests.engine.checkpoints import TinyModel
 from tests.engine.stepper import random_prompt
 

@@ -3,8 +3,8 @@
 import json
 import sys
 
-from engine.config import SamplingParams
 from engine.llm import LLM
+from engine.sampling_params import SamplingParams
 
 if __name__ == "__main__":
     folder, prompts = sys.argv[1], json.loads(sys.argv[2])

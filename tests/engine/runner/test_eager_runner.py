@@ -9,12 +9,13 @@ import pytest
 import torch
 
 from engine.batch import PENDING_TOKEN, PageCopy, PageMove, PageTableUpdate, SampledToken, ScheduledSequence, StepPlan
-from engine.config import EngineConfig, SamplingParams
+from engine.config import EngineConfig
 from engine.errors import CheckpointError
 from engine.llm import LLM
 from engine.runner import EagerRunner, LoadedModel, load_runner
 from engine.runner.device.device_runner import DeviceRunner
 from engine.runner.runner import Runner, run_step
+from engine.sampling_params import SamplingParams
 from tests.engine.checkpoints import CONTEXT, VOCAB_SIZE, TinyModel
 from tests.engine.runner.device.device_runners import load_device
 from tests.engine.stepper import GREEDY, Running, Stepper, generate, random_prompt

@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.batch import StepPlan
-from engine.config import SamplingParams
 from engine.kernels import reference
 from engine.runner.build import Machinery
 from engine.runner.warm_up import warm_up_steps
+from engine.sampling_params import SamplingParams
 from tests.engine.checkpoints import TinyModel
 from tests.engine.runner.device.device_runners import FixedGauge, llm_on, load_device, settings_for
 from tests.engine.runner.device.tape import TapeRecorder

@@ -10,8 +10,8 @@ from functools import partial
 import numpy as np
 import torch
 
-from engine.config import SamplingParams
 from engine.sampling.sampler import SamplingRow, sample
+from engine.sampling_params import SamplingParams
 
 V = 24
 HISTORY = (3, 3, 7, 1, 5, 5, 5, 9)  #: prompt and output; the last NUM_OUTPUT are output

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 import torch
 
-from engine.config import SamplingParams
 from engine.kernels.cpu.operators import CppOperators
 from engine.kernels.operators import DrawFunction
 from engine.kernels.torch_operators import TorchOperators
 from engine.sampling.sampler import SamplingRow, sample
+from engine.sampling_params import SamplingParams
 from tests.engine.kernels.libraries import library
 from tests.engine.sampling.distributions import (
     EOS,

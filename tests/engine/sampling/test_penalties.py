@@ -6,11 +6,11 @@ import pytest
 import torch
 from transformers.generation.logits_process import RepetitionPenaltyLogitsProcessor, SequenceBiasLogitsProcessor
 
-from engine.config import SamplingParams
 from engine.errors import InvalidRequest
 from engine.kernels.torch_operators import TorchOperators
 from engine.sampling.penalties import penalise, penalties_of
 from engine.sampling.sampler import SamplingRow, sample
+from engine.sampling_params import SamplingParams
 
 V = 40
 GREEDY = SamplingParams(temperature=0.0)

@@ -6,9 +6,9 @@ from dataclasses import replace
 import pytest
 import torch
 
-from engine.config import SamplingParams
 from engine.kernels.torch_operators import TorchOperators
 from engine.sampling.sampler import SamplingRow, sample
+from engine.sampling_params import SamplingParams
 
 V = 50
 PLAIN = SamplingParams(temperature=1.0)

@@ -6,12 +6,13 @@ from dataclasses import replace
 import pytest
 
 from engine.batch import StepPlan
-from engine.config import EngineConfig, ModelLimits, SamplingParams
+from engine.config import EngineConfig, ModelLimits
 from engine.errors import ContextTooLong
 from engine.memory.images import ImageSpan
 from engine.memory.kv_cache import KVCache
 from engine.memory.spec import LayerSpec
 from engine.request import Request, RequestDelta, Sequence
+from engine.sampling_params import SamplingParams
 from engine.scheduling.admission_control import AdmissionControl
 from engine.scheduling.scheduler import Scheduler
 from engine.scheduling.waiting_queue import MAX_OVERTAKEN

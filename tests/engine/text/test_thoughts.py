@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.config import ThoughtTags
 from engine.request import StopStrings
+from engine.sampling_params import ThoughtTags
 from engine.text.sequence_text import SequenceText
 from engine.text.thoughts import DEFAULT_TAGS, Said, ThoughtSplitter
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.config import ToolCallSyntax, ToolFormat, ToolFunction
+from engine.sampling_params import ToolCallSyntax, ToolFormat, ToolFunction
 from engine.text.tool_calls.detection import marks_of
 from engine.text.tool_calls.parser import ToolCallParser
 from tests.engine.text.tool_formats import FORMATS

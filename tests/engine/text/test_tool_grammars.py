@@ -12,8 +12,8 @@ import pytest
 from llguidance import LLMatcher, LLTokenizer, TokenizerWrapper
 from llguidance.numpy import fill_next_token_bitmask
 
-from engine.config import ToolCallSyntax, ToolFormat
 from engine.errors import InvalidRequest
+from engine.sampling_params import ToolCallSyntax, ToolFormat
 from engine.text.tool_calls.calling import ToolRequest
 from engine.text.tool_calls.detection import marks_of
 from engine.text.tool_calls.parser import ToolCallParser

@@ -9,8 +9,8 @@ from tokenizers import AddedToken, models, pre_tokenizers
 from tokenizers import Tokenizer as Backend
 from tokenizers.decoders import ByteLevel
 
-from engine.config import ToolCallSyntax, ToolFormat, ToolFunction
 from engine.errors import InvalidRequest
+from engine.sampling_params import ToolCallSyntax, ToolFormat, ToolFunction
 from engine.text.chat_template import ChatTemplate
 from engine.text.detokenizer import IncrementalDetokenizer
 from engine.text.tokenizer import Tokenizer

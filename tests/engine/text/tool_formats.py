@@ -4,7 +4,7 @@ answers in that form, cut into tokens."""
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from engine.config import ToolFormat
+from engine.sampling_params import ToolFormat
 
 END, ASSISTANT, ANSWER = "<|stop|>", "<|says|>", "<|reads|>"
 _OPENING = "{% if add_generation_prompt %}<|says|>{% if messages[-1].role == 'tool' %}<|reads|>{% endif %}{% endif %}"

@@ -7,8 +7,8 @@ from typing import Any
 import openai
 import pytest
 
-from engine.config import PoolingParams
 from engine.llm import LLM
+from engine.sampling_params import PoolingParams
 from model_worker.paged_engine import PagedEngine
 from wire.embeddings import unpacked
 

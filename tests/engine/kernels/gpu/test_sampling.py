@@ -6,9 +6,9 @@ from functools import partial
 import pytest
 import torch
 
-from engine.config import SamplingParams
 from engine.kernels.gpu.sampling import sample
 from engine.kernels.reference.sampling import sample as reference_sample
+from engine.sampling_params import SamplingParams
 from tests.engine.kernels.sampling_cases import PARAMS, PLAIN, draw, expected, random_rows, special_rows
 
 SEEDS = [0, 2**31, 2**32 + 5, 2**63 + 11, 2**64 - 1]

@@ -10,14 +10,15 @@ from types import ModuleType, SimpleNamespace
 import torch
 
 from engine.batch import ScheduledSequence
-from engine.config import EngineConfig, SamplingParams
-from engine.core import EngineCore, LoadedEngine
+from engine.config import EngineConfig
+from engine.core import EngineCore
 from engine.kernels import reference
 from engine.kernels.operators import PLAIN_EXPERTS, ExpertOptions, ExpertsFunction, GroupedExperts, Operators, Routing
 from engine.kernels.reference import state_kernels
 from engine.kernels.state_kernels import StateKernels
 from engine.kernels.torch_operators import TorchOperators
 from engine.llm import LLM
+from engine.loaded_engine import LoadedEngine
 from engine.loader import Checkpoint, CheckpointWeights, read_config
 from engine.models.config_reader import ConfigReader
 from engine.models.registry import architecture_of
@@ -25,6 +26,7 @@ from engine.runner import EagerRunner, LoadedModel, load_runner
 from engine.runner.build import Builder, Machinery, Parts, build_device_runner
 from engine.runner.device.device_runner import DeviceRunner
 from engine.runner.device.graphs import GraphRecorder
+from engine.sampling_params import SamplingParams
 from tests.engine.checkpoints import TinyModel
 from tests.engine.runner.device.tape import TapeRecorder, opaque
 from tests.engine.stepper import GREEDY, Running, Stepper, random_prompt

@@ -6,11 +6,11 @@ import pytest
 import torch
 
 from engine.batch import PENDING_TOKEN, PageTableUpdate, StepPlan
-from engine.config import SamplingParams
 from engine.kernels.torch_operators import TorchOperators
 from engine.runner import EagerRunner
 from engine.runner.device.device_runner import DeviceRunner
 from engine.sampling.sampler import SamplingRow, sample
+from engine.sampling_params import SamplingParams
 from tests.engine.runner.device.device_runners import (
     PROMPTS,
     SLOTS,

@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 import torch
 
-from engine.config import SamplingParams
 from engine.kernels.prompt_libraries import PromptCase, open_libraries
 from engine.runner import EagerRunner, load_runner
 from engine.runner.build import Machinery
 from engine.runner.device.device_runner import DeviceRunner
 from engine.runner.device.prompt_attention import PromptChoice, StepBounds
+from engine.sampling_params import SamplingParams
 from tests.engine.checkpoints import TinyModel, save
 from tests.engine.runner.device.device_runners import FixedGauge, device_runner, llm_on, opaque_kernels, settings_for
 from tests.engine.runner.device.fake_prompt_libraries import Faults, install_flash_infer

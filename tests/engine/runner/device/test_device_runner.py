@@ -8,12 +8,12 @@ import pytest
 import torch
 
 from engine.batch import PageTableUpdate, StepPlan
-from engine.config import SamplingParams
 from engine.runner import EagerRunner, load_runner
 from engine.runner.build import build_device_runner, build_eager_runner
 from engine.runner.device.device_runner import DeviceRunner
 from engine.runner.device.slot_sampling import NewParameters, SlotSampling
 from engine.runner.runner import run_step
+from engine.sampling_params import SamplingParams
 from tests.engine.checkpoints import save
 from tests.engine.runner.device.device_runners import (
     PROMPTS,
