@@ -21,7 +21,7 @@ CHECKS: tuple[tuple[str, list[str]], ...] = (
 )
 MYPY = [sys.executable, "-m", "mypy"]  #: takes minutes without its cache, on one core: it runs beside the tests
 #: Few, because engines, arenas and browsers have threads and processes of their own; one more than cores, because tests
-#: of these wait for them. A file stays in one process, and the order of files, quick ones first, stays.
+#: of these wait for them. A file stays in one process; files are begun in the order of tests/conftest.py.
 NUM_PROCESSES = min(4, (os.cpu_count() or 1) + 1)
 IN_PARALLEL = [f"--numprocesses={NUM_PROCESSES}", "--dist=loadfile", "--no-loadscope-reorder"]
 

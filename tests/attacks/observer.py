@@ -33,9 +33,10 @@ USED_BY_A_BATTLE = {
     "DELETE /arena/battles/{battle_id}/share",
     "DELETE /arena/history/{battle_id}",
 }
+#: The second line holds other forms of the first two routes, which run the same code.
 PROBES = {
-    "POST /v1/chat/completions",
-    "POST /v1/completions",
+    *("POST /v1/chat/completions", "POST /v1/completions"),
+    *("POST /v1/responses", "POST /v1/messages", "POST /v1/embeddings"),
     "POST /arena/chats",
     "GET /arena/chats/{chat_id}",
     "DELETE /arena/chats/{chat_id}",
@@ -45,7 +46,11 @@ PROBES = {
     "POST /arena/chats/{chat_id}/stop",
 }
 #: A token that nobody made is refused whatever it is, and one that holds changes only who its own client is.
-TELLS_NOTHING = {"POST /arena/voters/join/{invitation}", "POST /arena/voters/check"}
+#: Tokens are found by a tokenizer beside the engine, which no battle changes.
+TELLS_NOTHING = {
+    *("POST /arena/voters/join/{invitation}", "POST /arena/voters/check"),
+    *("POST /tokenize", "POST /detokenize", "POST /v1/messages/count_tokens"),
+}
 _SAMPLE = re.compile(r"^([a-zA-Z_:][\w:]*(?:\{.*\})?) (\S+)$", re.MULTILINE)
 _NAMES = ("model", "name", "id", "worker_id")
 

@@ -71,7 +71,6 @@ _ROPES = (
     '{"rope_theta": 0}',
     '{"rope_theta": 1e999}',
     '{"rope_theta": -10000}',
-    '{"partial_rotary_factor": 0.2}',
     '{"partial_rotary_factor": 2}',
     "[]",
     "7",

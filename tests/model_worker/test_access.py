@@ -22,6 +22,7 @@ USER = {
     "/v1/models/{model:path}",
     "/v1/chat/completions",
     "/v1/completions",
+    "/v1/embeddings",
     "/v1/responses",
     "/v1/messages",
     "/v1/messages/count_tokens",
@@ -29,7 +30,7 @@ USER = {
     "/detokenize",
     "/version",
 }
-WORKER = {"/internal/generate", "/internal/pool", "/internal/tokens"}
+WORKER = {"/internal/generate", "/internal/embed", "/internal/pool", "/internal/tokens"}
 
 CREDENTIALS = {
     "none": None,

@@ -147,5 +147,3 @@ async def test_what_cannot_be_served_is_refused_and_named(folder: Path) -> None:
             status, named, message = await refusal(client, **fields)
             assert (status, named) == (400, param), message
             assert words in message
-        status, named, _ = await refusal(client, "completions", thinking_budget=3)
-        assert (status, named) == (400, "thinking_budget")

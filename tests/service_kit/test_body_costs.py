@@ -12,9 +12,11 @@ from pydantic import BaseModel
 
 from docs import api_page
 from wire.admin import CreateNotice, DrainWorker, SetModel, SetTerms
+from wire.anthropic.requests import CountTokensRequest, MessagesRequest
 from wire.battles import CastVote, CreateBattle, CreateTurn
 from wire.captcha import CheckVisitor
 from wire.chats import AnswerAgain, AskChat, CreateChat
+from wire.embeddings import EmbedRequest
 from wire.errors import ApiError
 from wire.feedback import FeedbackRecord, GiveFeedback
 from wire.invitations import CreateInvitation
@@ -22,10 +24,13 @@ from wire.judgements import CastJudgement, Judgement
 from wire.labels import LabelRecord
 from wire.model_cards import BoardCard
 from wire.notices import AcceptTerms
+from wire.openai.embeddings import EmbeddingRequest
 from wire.openai.requests import ChatCompletionRequest, CompletionRequest
+from wire.openai.tokens import DetokenizeRequest, TokenizeRequest
+from wire.responses.requests import ResponsesRequest
 from wire.strict_json import parse_model
 from wire.votes import VoteRecord
-from wire.workers import GenerateRequest, HeartbeatRequest, RegisterRequest
+from wire.workers import GenerateRequest, HeartbeatRequest, RegisterRequest, TokensRequest
 
 NUM_BYTES = 1_000_000  #: the limit of the controller; the worker's is 5 % larger
 FACTOR = 8.0  #: over decoding a list of numbers; bad items in a list cost some 100 times as much without the limits
@@ -52,6 +57,16 @@ LISTS: dict[str, tuple[type[BaseModel], str, str]] = {
     "tongues": (BoardCard, '{"model":"m","languages":[', "]}"),
     "starters": (BoardCard, '{"model":"m","starter_prompts":[', "]}"),
     "flagged": (CastJudgement, '{"battle_ids":[', "]}"),
+    "tools": (ChatCompletionRequest, '{"model":"m","messages":[{"role":"user","content":"a"}],"tools":[', "]}"),
+    "items": (ResponsesRequest, '{"model":"m","input":[', "]}"),
+    "tools of responses": (ResponsesRequest, '{"model":"m","input":"a","tools":[', "]}"),
+    "blocks": (MessagesRequest, '{"model":"m","max_tokens":1,"messages":[{"role":"user","content":[', "]}]}"),
+    "counted": (CountTokensRequest, '{"model":"m","messages":[', "]}"),
+    "embedded": (EmbeddingRequest, '{"model":"m","input":[', "]}"),
+    "inputs": (EmbedRequest, '{"request_id":"r","inputs":[', "]}"),
+    "token ids": (TokensRequest, '{"token_ids":[', "]}"),
+    "tokenized": (TokenizeRequest, '{"model":"m","messages":[', "]}"),
+    "detokenized": (DetokenizeRequest, '{"model":"m","tokens":[', "]}"),
 }
 ITEMS = (
     "0",

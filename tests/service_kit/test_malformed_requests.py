@@ -220,11 +220,9 @@ NO_CHAT: dict[str, Any] = {
     "missing content": chat(messages=[{"role": "user"}]),
     "number as content": message(content=3),
     "object as content": message(content={"text": "x"}),
-    "part without type": message(content=[{"text": "x"}]),
     "part without text": message(content=[{"type": "text"}]),
     "part with null text": message(content=[{"type": "text", "text": None}]),
     "part as text": message(content=["x"]),
-    "image part": message(content=[{"type": "image_url", "image_url": {"url": "http://169.254.169.254/"}}]),
     "negative temperature": chat(temperature=-1),
     "temperature beyond its range": chat(temperature=99),
     "huge temperature": chat(temperature=1e308),
@@ -232,7 +230,7 @@ NO_CHAT: dict[str, Any] = {
     "temperature as list": chat(temperature=[1]),
     "zero top_p": chat(top_p=0),
     "top_p above one": chat(top_p=1.5),
-    "negative top_k": chat(top_k=-1),
+    "negative top_k": chat(top_k=-2),
     "zero max_tokens": chat(max_tokens=0),
     "negative max_tokens": chat(max_tokens=-5),
     "huge max_tokens": chat(max_tokens=10**15),
@@ -240,7 +238,6 @@ NO_CHAT: dict[str, Any] = {
     "fractional max_tokens": chat(max_tokens=1.5),
     "min_tokens above max_tokens": chat(min_tokens=2_000_000),
     "too many stops": chat(stop=["x"] * 17),
-    "empty stop": chat(stop=""),
     "empty stop in a list": chat(stop=[""]),
     "number as stop": chat(stop=5),
     "null in stop": chat(stop=[None]),
@@ -250,8 +247,8 @@ NO_CHAT: dict[str, Any] = {
     "stream as text": chat(stream="perhaps"),
     "stream options without stream": chat(stream_options={"include_usage": True}),
     "stream options as text": chat(stream=True, stream_options="yes"),
-    "several answers": chat(n=2),
-    "logprobs": chat(logprobs=True),
+    "too many answers": chat(n=17),
+    "too many logprobs": chat(logprobs=True, top_logprobs=21),
     "format of no kind": chat(response_format={"type": "xml"}),
     "frequency penalty beyond its range": chat(frequency_penalty=2.5),
     "presence penalty as text": chat(presence_penalty="much"),
@@ -264,13 +261,14 @@ NO_CHAT: dict[str, Any] = {
 }
 
 UNSUPPORTED: dict[str, Any] = {
-    "unknown field in a message": message(tool_calls=[]),
-    "tools": chat(tools=[]),
+    "unknown field in a message": message(magic=True),
+    "part without type": message(content=[{"text": "x"}]),
+    "image part": message(content=[{"type": "image_url", "image_url": {"url": "http://169.254.169.254/"}}]),
     "functions": chat(functions=[{}]),
     "unknown parameter": chat(magic=True),
 }
 
-NO_PROMPT: tuple[Any, ...] = (None, "", [], ["a", "b"], [1, 2], [[1, 2]], {"text": "x"}, 5, [None])
+NO_PROMPT: tuple[Any, ...] = (None, "", [], ["a", 1], [1, -2], [[1], []], {"text": "x"}, 5, [None])
 
 PATHS = {
     "wrong method on a POST": ("GET", CHAT, ErrorCode.METHOD_NOT_ALLOWED),
@@ -282,7 +280,7 @@ PATHS = {
     "doubled slash": ("GET", "//v1/models", ErrorCode.NOT_FOUND),
     "dots in a path": ("GET", "/v1/../v1/models", ErrorCode.NOT_FOUND),
     "NUL in a path": ("GET", "/%00", ErrorCode.NOT_FOUND),
-    "unknown route": ("POST", "/v1/embeddings", ErrorCode.NOT_FOUND),
+    "unknown route": ("POST", "/v1/images", ErrorCode.NOT_FOUND),
     "internal root": ("GET", "/internal", ErrorCode.NOT_FOUND),
     "documentation": ("GET", "/docs", ErrorCode.NOT_FOUND),
     "schema": ("GET", "/openapi.json", ErrorCode.NOT_FOUND),

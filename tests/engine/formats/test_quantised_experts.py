@@ -101,7 +101,7 @@ class Rounding(TorchOperators):
         assert isinstance(weight, torch.Tensor)
         if self.bits == 8:
             return quantised(weight.contiguous(), 8, weight.shape[1]).dequantised()  # a scale for each output
-        group = math.gcd(32, weight.shape[1])
+        group = math.gcd({4: 64, 8: 128}[bits], weight.shape[1])
         return quantised(weight.contiguous(), bits, group if group >= 8 else weight.shape[1]).dequantised()
 
     def linear(self, weight: Matrix, bias: torch.Tensor | None) -> LinearFunction:

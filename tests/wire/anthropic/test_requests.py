@@ -53,7 +53,7 @@ def test_blocks_become_messages_with_thoughts_calls_and_results() -> None:
                 {"type": "thinking", "thinking": "hm", "signature": ""},
                 {"type": "redacted_thinking", "data": "x"},
                 text("Let me see."),
-                {"type": "tool_use", "id": "t1", "name": "add", "input": {"a": "é"}},
+                {"type": "tool_use", "id": "t1", "name": "add", "input": {"a": "\u00e9"}},
             ],
         },
         {
@@ -71,7 +71,7 @@ def test_blocks_become_messages_with_thoughts_calls_and_results() -> None:
             "content": "Let me see.",
             "reasoning_content": "hm",
             "tool_calls": [
-                {"id": "t1", "type": "function", "function": {"name": "add", "arguments": '{"a": "é"}'}},
+                {"id": "t1", "type": "function", "function": {"name": "add", "arguments": '{"a": "\u00e9"}'}},
             ],
         },
         {"role": "tool", "tool_call_id": "t1", "content": "2"},

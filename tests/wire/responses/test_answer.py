@@ -159,5 +159,5 @@ def test_logprobs_are_listed_where_they_are_asked_for() -> None:
 
 
 def test_events_are_named_after_their_types() -> None:
-    [event] = SseDecoder().feed(encode_event({"type": "response.created", "x": "é"}))
-    assert (event.event, event.data) == ("response.created", '{"type":"response.created","x":"é"}')
+    [event] = SseDecoder().feed(encode_event({"type": "response.created", "x": "\u00e9"}))
+    assert (event.event, event.data) == ("response.created", '{"type":"response.created","x":"\u00e9"}')
