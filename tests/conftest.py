@@ -54,14 +54,16 @@ def _cost(item: pytest.Item) -> int:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Quick files first, so that most failures come early. In several processes slow ones first: begun last, they would
-    leave the other processes idle for minutes."""
+    """Quick files first, so that most failures come early. In several processes the slow ones go before them: begun
+    late, they would leave the other processes idle for minutes. Files with a browser stay last."""
     costs: dict[str, int] = {}  # of files: the tests of one go to the same process together
     for item in items:
         costs[item.location[0]] = max(costs.get(item.location[0], 0), _cost(item))
     is_parallel = bool(config.getoption("numprocesses", None) or os.environ.get("PYTEST_XDIST_WORKER"))
-    sign = -1 if is_parallel else 1
-    items.sort(key=lambda item: sign * costs[item.location[0]])  # stable: the order of files and of tests in them stays
+    order = (1, 2, 0, 3) if is_parallel else (0, 1, 2, 3)
+    items.sort(
+        key=lambda item: order.index(costs[item.location[0]])
+    )  # stable: the order of files and of tests in them stays
 
 
 #: Files that share an arena, which is started once for them in one process.
