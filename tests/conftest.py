@@ -61,9 +61,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         costs[item.location[0]] = max(costs.get(item.location[0], 0), _cost(item))
     is_parallel = bool(config.getoption("numprocesses", None) or os.environ.get("PYTEST_XDIST_WORKER"))
     order = (1, 2, 0, 3) if is_parallel else (0, 1, 2, 3)
-    items.sort(
-        key=lambda item: order.index(costs[item.location[0]])
-    )  # stable: the order of files and of tests in them stays
+    # Stable: the order of files of one cost, and of tests in a file, stays.
+    items.sort(key=lambda item: order.index(costs[item.location[0]]))
 
 
 #: Files that share an arena, which is started once for them in one process.
