@@ -27,12 +27,12 @@ from engine.loader import (
 )
 from engine.memory.spec import PoolPlan
 from engine.model_info import ModelInfo
+from engine.models.budget_support import check_budget
 from engine.models.causal_lm import CausalLM
 from engine.models.config_reader import ConfigReader, read_model_dtype
 from engine.models.registry import Architecture, architecture_of
 from engine.models.through_transformers.way import cost_of_transformers
 from engine.parallel.group import Group, Place, Solo
-from engine.runner.budget_support import check_budget
 from engine.runner.build import Builder, Parts, build_runner
 from engine.runner.device_defaults import with_device_defaults
 from engine.runner.packed_weights import build_with_packed_weights
@@ -112,7 +112,7 @@ def load_runner(config: EngineConfig, group: Group | None = None, build: Builder
     if is_quantised(kv_dtype) and not model.attention_shapes:
         raise CheckpointError(f"kv_dtype {config.kv_dtype}: {architecture.name} keeps no keys and values, only states")
     if config.kv_budget is not None:
-        check_budget(architecture, model, device, kv_dtype, group)
+        check_budget(architecture, model, device, kv_dtype, group.place.size)
     runner = build(Parts(model, config, limits, dtype, kv_dtype, device, operators, group))
     info = ModelInfo(
         name=Path(config.model).name,
