@@ -68,6 +68,11 @@ class WeightSource(Protocol):
         """Whether the checkpoint holds the weight of the linear layer of that name quantised."""
         ...
 
+    def has_own_head(self, head: str, embedding: str) -> bool:
+        """Whether the checkpoint holds weights of both layers, with different values: then the head is not tied,
+        whatever the config says."""
+        ...
+
 
 @runtime_checkable
 class ListsTensors(WeightSource, Protocol):
@@ -122,6 +127,10 @@ class PassedOn:
     def is_quantised(self, layer: str) -> bool:
         """As WeightSource.is_quantised."""
         return self._weights.is_quantised(self._inner(layer))
+
+    def has_own_head(self, head: str, embedding: str) -> bool:
+        """As WeightSource.has_own_head."""
+        return self._weights.has_own_head(self._inner(head), self._inner(embedding))
 
     def _inner(self, name: str) -> str:
         """The other source's name of a tensor or a layer."""
@@ -191,6 +200,10 @@ class ShapesOnly:
         return self.take_matrix(name, count, out_features, in_features)
 
     def is_quantised(self, layer: str) -> bool:
+        """False: there are no values."""
+        return False
+
+    def has_own_head(self, head: str, embedding: str) -> bool:
         """False: there are no values."""
         return False
 
