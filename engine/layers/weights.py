@@ -161,6 +161,13 @@ def text_model_of(weights: WeightSource) -> WeightSource:
     return weights
 
 
+def of_whole_model(weights: WeightSource) -> WeightSource:
+    """The weights with the names of a causal language model, where the checkpoint has those of its decoder alone, as
+    embedding checkpoints do."""
+    is_decoder = "embed_tokens.weight" in weights and "model.embed_tokens.weight" not in weights
+    return Within(weights, "", in_place_of="model.") if is_decoder else weights
+
+
 class ShapesOnly:
     """A weight source without values: for a model's layer shapes, its number of parameters and what it refuses.
 
