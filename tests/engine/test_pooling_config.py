@@ -7,7 +7,7 @@ from typing import Any
 
 import huggingface_hub
 import pytest
-from huggingface_hub.utils import filter_repo_objects
+from huggingface_hub.utils._paths import filter_repo_objects
 from safetensors.torch import load_file, save_file
 
 from engine.errors import CheckpointError
