@@ -67,6 +67,12 @@ def plan(
     pool_gib: Annotated[float, typer.Option(help="Size of the pool for the capacity figures, in GiB.")] = 16.0,
     max_page_tables: Annotated[int, typer.Option(min=1, help="Most page tables of one sequence.")] = MAX_PAGE_TABLES,
     vision_cache: Annotated[bool, typer.Option(help="Keep the embeddings of images in the same pool.")] = False,
+    kv_budget: Annotated[
+        int | None,
+        typer.Option(
+            min=16, help="Tokens that a layer keeps of a sequence, on average, as on a worker with --kv-budget (CPU)."
+        ),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print data instead of tables.")] = False,
 ) -> None:
     """Print the page plan of MODEL: layer types, page sizes, and the waste of every design at several lengths."""
@@ -83,6 +89,8 @@ def plan(
             kv_dtype=cast(PlannedKVDType, kv_dtype),
             with_vision=vision_cache,
             allow_transformers=True,
+            kv_budget=kv_budget,
+            page_tokens=page_tokens,
         )
         report = plan_layers(
             model_layers.layers,

@@ -19,17 +19,30 @@ _MAX_QUOTED_CHARS = 80
 def read_object(file: Path, max_bytes: int = MAX_BYTES) -> Mapping[str, Any]:
     """The JSON object in a file of at most max_bytes. Raises CheckpointError for a file that is larger or unreadable,
     nested too deep, holds NaN or infinity, or is no object."""
+    content = _read(file, max_bytes)
+    if not isinstance(content, dict):
+        raise CheckpointError(f"{file} must hold a JSON object")
+    return content
+
+
+def read_list(file: Path, max_bytes: int = MAX_BYTES) -> list[Any]:
+    """The JSON array in a file. Raises CheckpointError as `read_object` does."""
+    content = _read(file, max_bytes)
+    if not isinstance(content, list):
+        raise CheckpointError(f"{file} must hold a JSON array")
+    return content
+
+
+def _read(file: Path, max_bytes: int) -> object:
     try:
         size = file.stat().st_size
         if size > max_bytes:
             raise CheckpointError(f"{file} has {size} bytes, more than {max_bytes}")
-        content = json.loads(file.read_text(encoding="utf-8"), parse_constant=_refuse_constant)
+        content: object = json.loads(file.read_text(encoding="utf-8"), parse_constant=_refuse_constant)
     except (OSError, ValueError) as error:
         raise CheckpointError(f"{file} is not readable JSON: {error}") from error
     except RecursionError:
         raise CheckpointError(f"{file} is not readable JSON: it is nested too deep") from None
-    if not isinstance(content, dict):
-        raise CheckpointError(f"{file} must hold a JSON object")
     return content
 
 

@@ -116,10 +116,10 @@ class LLM:
         pooling_params: PoolingParams | Sequence[PoolingParams] | None = None,
         use_tqdm: bool = False,
     ) -> list[EmbeddingRequestOutput]:
-        """One vector for each prompt, pooled over its hidden states after the final norm: by default the last one's, of
-        length 1. Raises InvalidRequest as `generate` does."""
+        """One vector for each prompt, pooled over its hidden states after the final norm: by default as the checkpoint
+        says (`info.pooling`), else the last one's, of length 1. Raises InvalidRequest as `generate` does."""
         token_ids = [read_prompt(prompt, self.get_tokenizer)[1] for prompt in list_of_prompts(prompts)]
-        each = one_per_prompt(pooling_params, PoolingParams(), len(token_ids))
+        each = one_per_prompt(pooling_params, self.info.pooling, len(token_ids))
         for prompt in token_ids:
             self._core.admission.check_request(tuple(prompt), NO_OUTPUT)
         submits = [

@@ -1,6 +1,8 @@
 """What a server tells about the model it serves. No torch."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+
+from engine.sampling_params import PoolingParams
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,6 +19,7 @@ class ModelInfo:
     kv_dtype: str = "auto"  #: of keys and values in pages, as torch calls it
     operators: str = "torch"  #: what computes: "torch", "triton", or "cpp-" and the instruction set
     weights: str = ""  #: how linear weights are quantised, "AWQ 4 bits" or "int4"; empty: they are not
+    pooling: PoolingParams = field(default_factory=PoolingParams)  #: of requests for vectors that name none
 
     @property
     def precision(self) -> str:

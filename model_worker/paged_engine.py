@@ -240,8 +240,11 @@ class PagedEngine:
         self, token_ids: tuple[int, ...], pooling: PoolingFields, *, request_id: str, cache_salt: str = ""
     ) -> tuple[float, ...]:
         """As Engine.embed."""
+        default = self._engine.info.pooling
         params = PoolingParams(
-            pooling.pooling or "last", normalize=pooling.normalize is not False, dimensions=pooling.dimensions
+            pooling.pooling or default.pooling,
+            normalize=default.normalize if pooling.normalize is None else pooling.normalize,
+            dimensions=pooling.dimensions,
         )
         own_id = f"{request_id}#{next(self._ordinals)}"
         try:

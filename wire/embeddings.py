@@ -20,8 +20,10 @@ class PoolingFields(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    pooling: PoolingName | None = Field(default=None, description="mean, last (the default) or cls: the first")
-    normalize: bool | None = Field(default=None, description="to length 1; null: true")
+    pooling: PoolingName | None = Field(
+        default=None, description="mean, last or cls (the first); null: the model's own, else last"
+    )
+    normalize: bool | None = Field(default=None, description="to length 1; null: the model's own, else true")
     dimensions: int | None = Field(
         default=None, ge=1, description="keep so many of the first numbers, before the vector is normalised"
     )

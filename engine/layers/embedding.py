@@ -4,6 +4,7 @@ Tensor parallelism divides the token embedding and the head by vocabulary: the h
 reads, a tied matrix is kept once, and the sum of one process's row and the others' zeros is exact.
 """
 
+import logging
 from typing import Self
 
 import torch
@@ -14,6 +15,10 @@ from engine.kernels.quantised import Matrix, QuantisedMatrix
 from engine.layers.weights import WeightSource
 from engine.parallel.group import Group
 from engine.parallel.shard import Shard
+
+_log = logging.getLogger(__name__)
+
+_TIED_HEAD = "lm_head"  #: name of the head where it is stored beside or in place of the embedding
 
 
 class Embedding:
@@ -50,7 +55,17 @@ class TokenEmbedding:
         head: str | None,
         has_head_bias: bool = False,
     ) -> Self:
-        """head: name of the output head's tensor; None: it is tied to the embedding, and has no bias."""
+        """head: name of the output head's tensor; None: it is tied to the embedding, and has no bias.
+
+        As in transformers, a head that the checkpoint holds with other values is not tied, and a checkpoint may hold
+        the head in place of the embedding.
+        """
+        if head is None:
+            if weights.has_own_head(_TIED_HEAD, name):
+                _log.warning("the config ties the output head to the embedding, but the checkpoint has both: not tied")
+                head = _TIED_HEAD
+            elif f"{name}.weight" not in weights and f"{_TIED_HEAD}.weight" in weights:
+                name = _TIED_HEAD
         group = weights.group
         shard = Shard.padded(num_tokens, group.place)
         length = -(-num_tokens // group.place.size)  # rows of every process, so that their logits can be joined

@@ -3,8 +3,6 @@
 from dataclasses import dataclass, replace
 from typing import Self
 
-import torch
-
 from engine.attention.backend import AttentionShape
 from engine.errors import NotDivisible
 from engine.parallel.group import Place
@@ -41,12 +39,6 @@ class HeadShare:
     def qkv(self) -> list[Shard]:
         """Output channels of the query, key and value projections."""
         return [self.queries, self.keys, self.keys]
-
-
-def halves_first(rows: torch.Tensor, head_dim: int) -> torch.Tensor:
-    """Rows [heads * head_dim, ...] of a projection whose heads rotate channels in pairs (2 i, 2 i + 1) -> in the order
-    for pairs (i, i + head_dim / 2). Where queries and keys are reordered alike, their scores stay the same."""
-    return rows.view(-1, head_dim // 2, 2, *rows.shape[1:]).transpose(1, 2).reshape(rows.shape)
 
 
 def _channels(shape: AttentionShape, num_heads: int, first: int, count: int) -> Shard:

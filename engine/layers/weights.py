@@ -68,6 +68,11 @@ class WeightSource(Protocol):
         """Whether the checkpoint holds the weight of the linear layer of that name quantised."""
         ...
 
+    def has_own_head(self, head: str, embedding: str) -> bool:
+        """Whether the checkpoint holds weights of both layers, with different values: then the head is not tied,
+        whatever the config says."""
+        ...
+
 
 @runtime_checkable
 class ListsTensors(WeightSource, Protocol):
@@ -123,6 +128,10 @@ class PassedOn:
         """As WeightSource.is_quantised."""
         return self._weights.is_quantised(self._inner(layer))
 
+    def has_own_head(self, head: str, embedding: str) -> bool:
+        """As WeightSource.has_own_head."""
+        return self._weights.has_own_head(self._inner(head), self._inner(embedding))
+
     def _inner(self, name: str) -> str:
         """The other source's name of a tensor or a layer."""
         return name
@@ -150,6 +159,13 @@ def text_model_of(weights: WeightSource) -> WeightSource:
     if "language_model.model.norm.weight" in weights:
         return Within(weights, "language_model.")
     return weights
+
+
+def of_whole_model(weights: WeightSource) -> WeightSource:
+    """The weights with the names of a causal language model, where the checkpoint has those of its decoder alone, as
+    embedding checkpoints do."""
+    is_decoder = "embed_tokens.weight" in weights and "model.embed_tokens.weight" not in weights
+    return Within(weights, "", in_place_of="model.") if is_decoder else weights
 
 
 class ShapesOnly:
@@ -191,6 +207,10 @@ class ShapesOnly:
         return self.take_matrix(name, count, out_features, in_features)
 
     def is_quantised(self, layer: str) -> bool:
+        """False: there are no values."""
+        return False
+
+    def has_own_head(self, head: str, embedding: str) -> bool:
         """False: there are no values."""
         return False
 

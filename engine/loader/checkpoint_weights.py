@@ -22,8 +22,6 @@ from engine.models.config_reader import ConfigReader
 from engine.parallel.group import Group, Solo
 from engine.parallel.shard import Shard, Size, full_size, held_size
 
-_TIED_HEAD = "lm_head.weight"
-
 #: The weights of a folder.
 AnyCheckpoint = Checkpoint | GgufCheckpoint
 
@@ -70,6 +68,23 @@ class CheckpointWeights:
     def is_quantised(self, layer: str) -> bool:
         """Whether the weight of that layer is in the checkpoint's quantised format."""
         return self._format is not None and self._format.holds(self._tensors, layer)
+
+    def has_own_head(self, head: str, embedding: str) -> bool:
+        """As WeightSource.has_own_head. Values are compared in the model's dtype; a head that is equal counts as
+        taken."""
+        name, other = f"{head}.weight", f"{embedding}.weight"
+        if self.is_quantised(head):
+            return other in self
+        if name not in self._checkpoint.names or other not in self._checkpoint.names or self.is_quantised(embedding):
+            return False
+        shape = self._checkpoint.shape_of(name)
+        if shape != self._checkpoint.shape_of(other):
+            return True
+        stored, tied = (self._checkpoint.read(each, shape).to(self.dtype) for each in (name, other))
+        if not torch.equal(stored, tied):
+            return True
+        self._taken.add(name)
+        return False
 
     @property
     def tensor_shapes(self) -> Mapping[str, tuple[int, ...]]:
@@ -139,7 +154,7 @@ class CheckpointWeights:
 
     def check_all_taken(self, ignored: re.Pattern[str]) -> None:
         """Raise CheckpointError for a tensor that no layer took: the code would not compute the checkpoint's model."""
-        left = sorted(self._checkpoint.names - self._taken - {_TIED_HEAD})
+        left = sorted(self._checkpoint.names - self._taken)
         left = [name for name in left if not ignored.fullmatch(name) and not self._is_empty_bias(name)]
         if left:
             raise CheckpointError(f"the checkpoint has tensors that this architecture does not use: {some_of(left)}")

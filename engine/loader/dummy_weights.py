@@ -59,3 +59,7 @@ class DummyWeights:
     def is_quantised(self, layer: str) -> bool:
         """False: random weights are tensors."""
         return False
+
+    def has_own_head(self, head: str, embedding: str) -> bool:
+        """False: what the config ties is one matrix."""
+        return False

@@ -8,8 +8,10 @@ from engine.errors import CheckpointError, CheckpointUnavailable
 from engine.formats.gguf.folder import folder_of_gguf
 from engine.json_files import read_object
 
-#: Weights, settings, tokenizer and templates; no pickles, no code, nothing from sub-folders (other formats live there).
+#: Weights, settings, tokenizer and templates; no pickles, no code, and from sub-folders (other formats live there) only
+#: that of the pooling module.
 _WANTED = ("*.safetensors", "*.json", "*.jinja", "*.model", "merges.txt")
+_NOT_WANTED = ("[!1]*/*", "1/*", "1[!_]*/*", "1_[!P]*/*")
 
 
 def find_model_folder(model: str) -> Path:
@@ -30,7 +32,7 @@ def find_model_folder(model: str) -> Path:
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 
     try:
-        return Path(snapshot_download(model, allow_patterns=list(_WANTED), ignore_patterns=["*/*"]))
+        return Path(snapshot_download(model, allow_patterns=list(_WANTED), ignore_patterns=list(_NOT_WANTED)))
     except LocalEntryNotFoundError as error:
         message = f"{model} is neither a folder nor in the local cache, and the model hub cannot be reached"
         raise CheckpointUnavailable(message) from error

@@ -9,10 +9,11 @@ import torch
 from engine.attention.backend import HeadNorms
 from engine.errors import CheckpointError
 from engine.kernels.operators import PLAIN_EXPERTS, Routing
+from engine.layers.adjacent_pairs import AdjacentPairs
 from engine.layers.attention import SelfAttention
 from engine.layers.decoder import DecoderLayer
 from engine.layers.experts import ExpertNames, Experts, WithSharedExpert, load_expert
-from engine.layers.heads import HeadShare, halves_first
+from engine.layers.heads import HeadShare
 from engine.layers.linear import Linear
 from engine.layers.mlp import FeedForward
 from engine.layers.norm import RMSNorm
@@ -106,17 +107,12 @@ def _layers(*, has_head_norm: bool) -> LayerLoader:
 
 
 def _qkv(config: LlamaConfig, heads: HeadShare, name: str, weights: WeightSource, *, is_rotated: bool) -> Linear:
-    """Checkpoints have pairs of adjacent channels; rotated heads are reordered."""
-    matrices, biases = [], []
-    for part, size in zip("qkv", heads.qkv, strict=True):
-        rows = [weights.take_matrix(f"{name}.{part}_proj.weight", size, config.hidden_size)]
-        if config.has_qkv_bias:
-            rows.append(weights.take(f"{name}.{part}_proj.bias", size))
-        if is_rotated and part != "v":
-            rows = [halves_first(own, heads.shape.head_dim) for own in rows]
-        matrices.append(rows[0])
-        biases += rows[1:]
-    return Linear.joined(weights.operators, matrices, biases)
+    """Layers without positions keep the order of channels; rotated ones are stored in pairs of adjacent channels."""
+    if is_rotated:
+        head_dim = heads.shape.head_dim
+        weights = AdjacentPairs(weights, head_dim=head_dim, num_rotated=head_dim)
+    names = [f"{name}.{part}_proj" for part in "qkv"]
+    return Linear.fused(weights, names, config.hidden_size, heads.qkv, bias=config.has_qkv_bias)
 
 
 def _feed_forward(config: ConfigReader) -> MLPLoader:

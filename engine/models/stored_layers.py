@@ -23,10 +23,12 @@ from engine.memory.planning.layer_tables import (
     with_own_keys,
     with_vision_cache,
 )
+from engine.memory.planning.pyramid import with_budgets
 from engine.memory.spec import CHECKPOINT_TOKENS, LayerSpec
+from engine.models.budget_support import check_budget
 from engine.models.causal_lm import CausalLM
 from engine.models.config_reader import ConfigReader, read_model_dtype
-from engine.models.registry import architecture_of, registered_architecture
+from engine.models.registry import Architecture, architecture_of, registered_architecture
 
 _log = logging.getLogger(__name__)
 
@@ -51,29 +53,34 @@ def layers_from_config(
     with_vision: bool = False,
     checkpoint_tokens: int = CHECKPOINT_TOKENS,
     allow_transformers: bool = False,
+    kv_budget: int | None = None,
+    page_tokens: int = 16,
 ) -> ModelLayers:
     """What the model with this config.json stores, Agon's own keys included (see layer_tables.py).
 
     dtype: of the model, as torch calls it; "auto": the checkpoint's own, which is what a worker on CUDA takes.
     kv_dtype: of keys and values. with_vision adds the embeddings of images. allow_transformers: for an architecture
-    without code, ask transformers' code, which takes seconds to import. Raises CheckpointError for a config that is
-    incomplete or that the model code refuses.
+    without code, ask transformers' code, which takes seconds to import. kv_budget: tokens that a layer of the model
+    keeps on average, in pages of page_tokens, as EngineConfig.kv_budget. Raises CheckpointError for a config that is
+    incomplete or that the model code refuses, and where a worker on CPU refuses kv_budget.
     """
     settings = ConfigReader(values)
     model_dtype = read_model_dtype(settings) if dtype == "auto" else _torch_dtype(dtype)
-    model = _model_without_weights(settings, model_dtype, allow_transformers)
+    found = _model_without_weights(settings, model_dtype, allow_transformers)
     own_dtype: str | None = str(model_dtype).removeprefix("torch.")
-    if model is None:
+    if found is None:
+        if kv_budget is not None:
+            raise CheckpointError("kv_budget is for models that a worker can run")
         own_dtype = None if dtype == "auto" else dtype
         base = layers_by_rule(values, dtype=own_dtype, kv_dtype=kv_dtype, checkpoint_tokens=checkpoint_tokens)
     else:
-        layers = stored_layers(
-            model,
-            model_dtype if kv_dtype == "auto" else _torch_dtype(kv_dtype),
-            model.max_positions,
-            checkpoint_tokens,
-        )
-        through_transformers = registered_architecture(settings) is None
+        architecture, model = found
+        stored_dtype = model_dtype if kv_dtype == "auto" else _torch_dtype(kv_dtype)
+        layers = stored_layers(model, stored_dtype, model.max_positions, checkpoint_tokens)
+        if kv_budget is not None:
+            check_budget(architecture, model, torch.device("cpu"), stored_dtype, num_processes=1)
+            layers = with_budgets(layers, kv_budget, page_tokens, model.max_positions)
+        through_transformers = architecture.code == "transformers"
         base = ModelLayers(
             tuple(layers), model.max_positions, is_served=True, through_transformers=through_transformers
         )
@@ -95,15 +102,18 @@ def layers_from_config(
     )
 
 
-def _model_without_weights(settings: ConfigReader, dtype: torch.dtype, allow_transformers: bool) -> CausalLM | None:
+def _model_without_weights(
+    settings: ConfigReader, dtype: torch.dtype, allow_transformers: bool
+) -> tuple[Architecture, CausalLM] | None:
     """None: no code can run this architecture."""
     architecture = registered_architecture(settings)
     if architecture is not None:
-        return architecture.build(settings, ShapesOnly(dtype))
+        return architecture, architecture.build(settings, ShapesOnly(dtype))
     if not allow_transformers:
         return None
     try:
-        return architecture_of(settings).build(settings, ShapesOnly(dtype))
+        architecture = architecture_of(settings)
+        return architecture, architecture.build(settings, ShapesOnly(dtype))
     except CheckpointError as error:
         _log.info("planned by rules: %s", error)
         return None

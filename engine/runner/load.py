@@ -15,7 +15,7 @@ from engine.formats.format import QuantisedFormat
 from engine.kernels import choose_operators
 from engine.kernels.cpu.operators import CppOperators
 from engine.kernels.operators import Operators
-from engine.layers.weights import ShapesOnly
+from engine.layers.weights import ShapesOnly, of_whole_model
 from engine.loader import (
     AnyCheckpoint,
     CheckpointWeights,
@@ -24,15 +24,16 @@ from engine.loader import (
     format_of,
     open_checkpoint,
     read_config,
+    read_pooling,
 )
 from engine.memory.spec import PoolPlan
 from engine.model_info import ModelInfo
+from engine.models.budget_support import check_budget
 from engine.models.causal_lm import CausalLM
 from engine.models.config_reader import ConfigReader, read_model_dtype
 from engine.models.registry import Architecture, architecture_of
 from engine.models.through_transformers.way import cost_of_transformers
 from engine.parallel.group import Group, Place, Solo
-from engine.runner.budget_support import check_budget
 from engine.runner.build import Builder, Parts, build_runner
 from engine.runner.device_defaults import with_device_defaults
 from engine.runner.packed_weights import build_with_packed_weights
@@ -80,6 +81,7 @@ def load_runner(config: EngineConfig, group: Group | None = None, build: Builder
     folder = find_model_folder(config.model)
     settings = ConfigReader(read_config(folder), served_context=config.max_model_len)
     architecture = architecture_of(settings)
+    pooling = read_pooling(folder)
     if architecture.code == "transformers":
         _log.warning("%s", cost_of_transformers(architecture.name))
     is_dummy = config.load_format == "dummy"
@@ -112,7 +114,7 @@ def load_runner(config: EngineConfig, group: Group | None = None, build: Builder
     if is_quantised(kv_dtype) and not model.attention_shapes:
         raise CheckpointError(f"kv_dtype {config.kv_dtype}: {architecture.name} keeps no keys and values, only states")
     if config.kv_budget is not None:
-        check_budget(architecture, model, device, kv_dtype, group)
+        check_budget(architecture, model, device, kv_dtype, group.place.size)
     runner = build(Parts(model, config, limits, dtype, kv_dtype, device, operators, group))
     info = ModelInfo(
         name=Path(config.model).name,
@@ -125,6 +127,7 @@ def load_runner(config: EngineConfig, group: Group | None = None, build: Builder
         kv_dtype=str(kv_dtype).removeprefix("torch."),
         operators=runner.operators_name if architecture.code == "agon" else f"transformers, {runner.operators_name}",
         weights=", ".join(_roundings(config, quantised_by)),
+        pooling=pooling,
     )
     seconds = time.perf_counter() - started
     _log.info("loaded %s with %d threads in %.1f s", info, torch.get_num_threads(), seconds)
@@ -157,7 +160,7 @@ def _build(
             quantised_by=quantised_by,
         )
         with torch.inference_mode():
-            model = architecture.build(settings, weights)
+            model = architecture.build(settings, of_whole_model(weights) if architecture.code == "agon" else weights)
         weights.check_all_taken(architecture.ignored)
         return model
 

@@ -36,7 +36,7 @@ _SOURCES = (
     "formats/**/*.py",
     "layers/*.py",
     "models/*.py",
-    "loader.py",
+    "loader/*.py",
 )
 
 #: Builds the model; the argument says whether to read matrices from the checkpoint (False: they are packed already).

@@ -72,6 +72,7 @@ def test_the_plan_for_people_names_types_designs_and_the_reason(capsys: pytest.C
         (["llama-3.1-8b", "--lengths", "ten"], "--lengths"),
         (["llama-3.1-8b", "--kv-dtype", "int3"], "--kv-dtype"),
         (["llama-3.1-8b", "--pool-gib", "0.001"], "too small"),
+        (["llama-3.2-11b-vision", "--kv-budget", "512"], "kv_budget is for models that a worker can run"),
     ],
 )
 def test_what_cannot_be_planned_is_explained_in_a_sentence(arguments: list[str], complaint: str) -> None:

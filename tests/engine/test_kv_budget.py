@@ -10,11 +10,11 @@ from engine.attention.backend import AttentionShape, ForwardBatch, HeadNorms
 from engine.attention.rotation import Rotation
 from engine.errors import CheckpointError, ContextTooLong
 from engine.llm import LLM
+from engine.models.budget_support import check_budget
 from engine.models.causal_lm import CausalLM
 from engine.models.registry import ARCHITECTURES
-from engine.parallel.group import Place, Solo
+from engine.parallel.group import Place
 from engine.request import sample_seed
-from engine.runner.budget_support import check_budget
 from engine.sampling_params import SamplingParams
 from tests.engine.small_engines import GREEDY, PROMPTS, SAMPLED, TinyModels, load, tokens_of
 from tests.engine.stepper import random_prompt
@@ -223,7 +223,7 @@ def test_other_devices_and_several_processes_are_refused(
     runner = load(tiny_model("llama").folder)._core._runner
     model: CausalLM = runner._model  # type: ignore[attr-defined]
     with pytest.raises(CheckpointError, match=f"kv_budget {reason}"):
-        check_budget(ARCHITECTURES["LlamaForCausalLM"], model, torch.device(device), torch.float32, Solo(place))
+        check_budget(ARCHITECTURES["LlamaForCausalLM"], model, torch.device(device), torch.float32, place.size)
 
 
 @pytest.mark.parametrize("page_tokens", [4, 16])

@@ -206,6 +206,20 @@ def test_a_bare_gpt2_checkpoint_without_prefix_is_served(
     assert load(tmp_path) == expected
 
 
+@pytest.mark.parametrize("stored", ["equal", "different", "in place of the embedding"])
+def test_a_stored_head_beside_a_tied_embedding_is_read_as_transformers_reads_it(folder: Path, stored: str) -> None:
+    change_config(folder, tie_word_embeddings=True)
+    embedding = load_file(folder / "model.safetensors")["model.embed_tokens.weight"]
+    if stored == "equal":
+        change_tensors(folder, lambda tensors: tensors.update({"lm_head.weight": embedding.clone()}))
+    elif stored == "in place of the embedding":
+        change_tensors(folder, lambda tensors: tensors.__delitem__("model.embed_tokens.weight"))
+    expected = TinyModel(folder)
+    head = expected.reference.lm_head.weight
+    assert torch.equal(head, expected.reference.model.embed_tokens.weight) == (stored != "different")
+    assert load(folder) == expected.greedy(PROMPT, 5)
+
+
 def test_a_folder_that_is_not_there_is_not_looked_up_on_the_hub() -> None:
     with pytest.raises(CheckpointError, match="there is no folder"):
         find_model_folder("./nowhere")

@@ -30,8 +30,10 @@ class EmbeddingRequest(Tolerant):
     dimensions: int | None = Field(
         default=None, ge=1, description="keep so many of the first numbers, before the vector is normalised"
     )
-    pooling: PoolingName | None = Field(default=None, description="mean, last (the default) or cls: the first")
-    normalize: bool | None = Field(default=None, description="to length 1; null: true")
+    pooling: PoolingName | None = Field(
+        default=None, description="mean, last or cls (the first); null: the model's own, else last"
+    )
+    normalize: bool | None = Field(default=None, description="to length 1; null: the model's own, else true")
 
     def embed_request(self, request_id: str) -> EmbedRequest:
         """The request as a worker gets it."""

@@ -63,6 +63,9 @@ class Matrices:
     def is_quantised(self, layer: str) -> bool:
         return False
 
+    def has_own_head(self, head: str, embedding: str) -> bool:
+        return False
+
     def num_held(self) -> int:
         return sum(reference() is not None for reference in self.taken)
 

@@ -1,6 +1,7 @@
 """`agon plan` and a running worker cut the same pool from the same settings, to the byte, for every architecture."""
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 
 from cli.main import main
 from engine.config import EngineConfig, KVDType
+from engine.errors import CheckpointError
 from engine.memory.planning.model_configs import CONFIGS
 from engine.memory.planning.planner import plan_layers, pool_of
 from engine.memory.spec import PoolPlan
@@ -21,7 +23,7 @@ from tests.engine.checkpoints import VARIANTS, TinyModels
 POOL_BYTES = 4 << 20
 
 
-def plan_of_worker(folder: Path, kv_dtype: KVDType, page_tokens: int) -> PoolPlan:
+def plan_of_worker(folder: Path, kv_dtype: KVDType, page_tokens: int, kv_budget: int | None = None) -> PoolPlan:
     config = EngineConfig(
         str(folder),
         dtype="float32",
@@ -31,6 +33,7 @@ def plan_of_worker(folder: Path, kv_dtype: KVDType, page_tokens: int) -> PoolPla
         max_running=2,
         num_threads=1,
         load_format="dummy",
+        kv_budget=kv_budget,
     )
     return load_runner(config).pool_plan
 
@@ -70,6 +73,31 @@ def test_the_command_prints_the_pool_of_the_worker(
     assert printed["large_page_bytes"] == worker.large_page_bytes
     assert printed["capacity"]["pool_bytes"] == worker.pool_bytes
     assert printed["capacity"]["large_pages"] == worker.num_usable_large_pages
+
+
+def test_a_budget_of_tokens_is_planned_as_the_worker_plans_it(
+    tiny_model: TinyModels, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tiny_model("llama").folder
+    flags = ["--dtype", "float32", "--page-tokens", "4", "--kv-budget", "24", "--pool-gib", str(POOL_BYTES / 2**30)]
+    with pytest.raises(SystemExit) as leaving:
+        main(["plan", str(folder), "--json", *flags])
+    assert leaving.value.code == 0
+    printed, worker = json.loads(capsys.readouterr().out), plan_of_worker(folder, "auto", 4, kv_budget=24)
+    assert printed["types"] == _as_printed(worker)
+    assert {kind["kind"] for kind in printed["types"]} == {"budgeted"}
+    assert printed["capacity"]["large_pages"] == worker.num_usable_large_pages
+
+
+@pytest.mark.parametrize(("name", "kv_dtype"), [("gemma3", "auto"), ("jamba", "auto"), ("llama", "int8")])
+def test_a_budget_that_the_worker_refuses_is_refused_in_the_same_words(
+    tiny_model: TinyModels, name: str, kv_dtype: KVDType
+) -> None:
+    folder = tiny_model(name).folder
+    with pytest.raises(CheckpointError) as refused:
+        plan_of_worker(folder, kv_dtype, 16, kv_budget=32)
+    with pytest.raises(SystemExit, match=re.escape(str(refused.value))):
+        main(["plan", str(folder), "--kv-dtype", kv_dtype, "--kv-budget", "32"])
 
 
 def test_large_models_are_planned_without_torch_s_compiler_which_takes_a_second_to_import() -> None:

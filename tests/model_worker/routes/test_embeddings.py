@@ -1,5 +1,6 @@
 """Vectors over HTTP: of the echo engine, and of a demo model as the library makes them."""
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -21,16 +22,22 @@ def _client(served: Any) -> openai.AsyncOpenAI:
     return openai.AsyncOpenAI(base_url=f"{served.url}/v1", api_key="unused", max_retries=0)
 
 
-async def test_a_models_vectors_are_those_of_the_library(serve: Serve, make_settings: Callable[..., Any]) -> None:
-    settings = {"engine": "paged", "model": FINCH, "kv_cache_bytes": 8 << 20, "threads": 1}
+async def test_a_models_vectors_are_those_of_the_library(
+    serve: Serve, make_settings: Callable[..., Any], tmp_path: Path
+) -> None:
+    folder = tmp_path / "finch"
+    shutil.copytree(FINCH, folder)
+    (folder / "1_Pooling").mkdir()
+    (folder / "1_Pooling" / "config.json").write_text('{"pooling_mode_mean_tokens": true}')
+    settings = {"engine": "paged", "model": str(folder), "kv_cache_bytes": 8 << 20, "threads": 1}
     engine = await PagedEngine.load_checkpoint(make_settings(**settings))
     with LLM(FINCH, kv_cache_bytes=8 << 20, num_threads=1) as llm:
         expected = [one.outputs.embedding for one in llm.embed(TEXTS, pooling_params=PoolingParams("mean"))]
         ids = llm.get_tokenizer().encode(TEXTS[0], add_special_tokens=True)
     async with serve(engine, model="finch") as served, _client(served) as client:
-        extra = {"pooling": "mean"}
-        reply = await client.embeddings.create(model="finch", input=TEXTS, extra_body=extra)
-        of_ids = await client.embeddings.create(model="finch", input=ids, encoding_format="float", extra_body=extra)
+        reply = await client.embeddings.create(model="finch", input=TEXTS)
+        of_ids = await client.embeddings.create(model="finch", input=ids, encoding_format="float")
+        last = await client.embeddings.create(model="finch", input=TEXTS, extra_body={"pooling": "last"})
         cut = await client.embeddings.create(model="finch", input=TEXTS, dimensions=4)
         with pytest.raises(openai.BadRequestError) as too_many:
             await client.embeddings.create(model="finch", input="a", dimensions=100_000)
@@ -39,6 +46,7 @@ async def test_a_models_vectors_are_those_of_the_library(serve: Serve, make_sett
         internal = await served.client.post("/internal/embed", json={"request_id": "a", "inputs": [TEXTS[0], [1, 2]]})
     for one, wanted in zip(reply.data, expected, strict=True):
         assert one.embedding == pytest.approx(wanted, abs=1e-6)
+    assert last.data[0].embedding != pytest.approx(expected[0], abs=1e-3)
     assert of_ids.data[0].embedding == pytest.approx(expected[0], abs=1e-6)
     assert reply.usage.prompt_tokens > of_ids.usage.prompt_tokens == len(ids)
     assert [len(one.embedding) for one in cut.data] == [4, 4, 4]

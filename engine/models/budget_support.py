@@ -7,18 +7,18 @@ from engine.attention.layout import is_quantised
 from engine.errors import CheckpointError
 from engine.models.causal_lm import CausalLM
 from engine.models.registry import Architecture
-from engine.parallel.group import Group
 
 
 def check_budget(
-    architecture: Architecture, model: CausalLM, device: torch.device, kv_dtype: torch.dtype, group: Group
+    architecture: Architecture, model: CausalLM, device: torch.device, kv_dtype: torch.dtype, num_processes: int
 ) -> None:
     """Raise CheckpointError where kv_budget is not supported: on CUDA, in several processes, beside quantised keys and
-    values, and for models with other layers than full attention of the plain kind."""
+    values, and for models with other layers than full attention of the plain kind. A plan asks for one process on CPU.
+    """
     reason = None
     if device.type != "cpu":
         reason = f"is for CPU, not for {device}"
-    elif group.place.size > 1:
+    elif num_processes > 1:
         reason = "is for one process, not for tensor_parallel"
     elif is_quantised(kv_dtype):
         reason = "does not go with keys and values of 8 bits (kv_dtype)"
