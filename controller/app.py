@@ -13,6 +13,7 @@ from typing import cast
 from fastapi import FastAPI, Request, Response
 from starlette.types import Scope
 
+from controller.access.rate_headers import RateHeaders
 from controller.admin.arena_state import REFRESH_S as ADMIN_STATE_S
 from controller.admin.failure_log import FLUSH_S, FailureLog
 from controller.assembly.base import Base, build_base
@@ -65,6 +66,7 @@ def create_app(settings: Settings, *, host: str = "127.0.0.1", bodies: Bodies | 
 
     app.state.end_streams = end_streams  # for a shutdown: before the lifespan ends, the server cuts them
     add_routes(app, settings, bodies or Bodies(settings.max_body_bytes), base, workers, battles, chats)
+    app.add_middleware(RateHeaders)
     hosts = Hosts(settings.allowed_hosts, is_open_locally=is_loopback(host) and not settings.api_keys)
     app.add_middleware(OriginGuard, hosts=hosts)
     app.add_middleware(RequestIds)

@@ -39,6 +39,10 @@ sets it where it listens on loopback).
   stable. Answers with 429 and 503 carry `Retry-After` in seconds. A path that does not exist answers `not_found`, a
   method that a path does not take `method_not_allowed`. `/v1/messages` has Anthropic's shape with the same `code`:
   `{"type": "error", "error": {"type": ..., "message": ..., "code": ..., "param": ...}}`.
+* Answers of a controller's `/v1` (and `/tokenize`) that count in a limit of the client, refusals and streams included,
+  say what remains, in OpenAI's headers: `x-ratelimit-limit-requests`, how many requests may come at once,
+  `x-ratelimit-remaining-requests`, and `x-ratelimit-reset-requests`, the time until all of them may come again, such as
+  `1m26.4s`. Each prompt of a list counts. A worker has no limits.
 * A credential travels as `Authorization: Bearer ...`; on routes for users `x-api-key: ...` is taken, too.
 * Streams are server-sent events (`text/event-stream`). A stream that has begun carries a comment `: keep-alive` at
   least every 20 seconds while it has no event. Below, the event name `message` means an event without an `event:` line.

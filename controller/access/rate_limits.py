@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from controller.access.addresses import ClientAddress
+from controller.access.rate_headers import Remaining
 from controller.metrics import Metrics
 from controller.store.keys import Keys
 from controller.store.store import Store
@@ -33,9 +34,15 @@ class Charge:
     burst: int
     metrics: Metrics
     note_refusal: Callable[[], None]
+    tell: Callable[[Remaining], None]  #: called with what remains, whether the request is allowed or not
 
-    def settle(self, wait_us: int) -> None:
-        """Count the store's decision. Raises ApiError RATE_LIMITED unless `wait_us`, the time to wait, is 0."""
+    def settle(self, wait_us: int, filled_us: int) -> None:
+        """Count the store's decision. Raises ApiError RATE_LIMITED unless `wait_us`, the time to wait, is 0.
+
+        `filled_us`: the time after which the bucket is empty, if no request comes.
+        """
+        num_left = (self.interval_us * self.burst - filled_us) // self.interval_us
+        self.tell(Remaining(limit=self.burst, requests=max(0, num_left), reset_us=filled_us))
         self.metrics.rate_limit.labels("refused" if wait_us else "allowed").inc()
         if wait_us:
             self.note_refusal()
@@ -68,6 +75,10 @@ class Rates:
         return self.battles if kind == "battle" else self.requests
 
 
+def _forget(_: Remaining) -> None:
+    """Routes without headers of their limit."""
+
+
 class RateLimiter:
     """Counts the requests of each address in buckets of the store. `note_refusal` is told the kind of each request that
     is refused."""
@@ -81,16 +92,17 @@ class RateLimiter:
         self._rates = rates
         self._note_refusal = note_refusal
 
-    def charge(self, client: ClientAddress, kind: str) -> Charge:
-        """A charge to the bucket of this client and this `kind` of request."""
+    def charge(self, client: ClientAddress, kind: str, tell: Callable[[Remaining], None] = _forget) -> Charge:
+        """A charge to the bucket of this client and this `kind` of request. `tell` gets what remains."""
         rate = self._rates.of(client, kind)
         # One bucket, one rate: loopback is also the address of proxies that are not trusted, and of a local browser.
         bucket = self._keys.rate(kind, "local" if rate is self._rates.local else client.identity)
         return Charge(
-            bucket, round(60e6 / rate.per_minute), rate.burst, self._metrics, partial(self._note_refusal, kind)
+            bucket, round(60e6 / rate.per_minute), rate.burst, self._metrics, partial(self._note_refusal, kind), tell
         )
 
-    async def check(self, client: ClientAddress, kind: str) -> None:
-        """Take a place now. Raises ApiError RATE_LIMITED or STORE_UNAVAILABLE."""
-        charge = self.charge(client, kind)
-        charge.settle(await self._store.run("check_rate", [charge.bucket], charge.interval_us, charge.burst))
+    async def check(self, client: ClientAddress, kind: str, tell: Callable[[Remaining], None] = _forget) -> None:
+        """Take a place now; `tell` gets what remains. Raises ApiError RATE_LIMITED or STORE_UNAVAILABLE."""
+        charge = self.charge(client, kind, tell)
+        wait_us, filled_us = await self._store.run("check_rate", [charge.bucket], charge.interval_us, charge.burst)
+        charge.settle(int(wait_us), int(filled_us))

@@ -3,12 +3,14 @@
 import time
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
+from functools import partial
 
 from fastapi import Request
 
 from controller.access.addresses import Addresses
 from controller.access.cache_salts import CacheSalts
 from controller.access.identity import Identities
+from controller.access.rate_headers import note_remaining
 from controller.access.rate_limits import RateLimiter
 from controller.admin.terms import Terms
 from controller.workers.dispatch import Dispatcher, Lane, Wish
@@ -93,7 +95,7 @@ class ArenaBackend:
 
     async def tokens(self, request: Request, model: str, asked: TokensRequest) -> TokensReply:
         """As Backend.tokens; counts as a request in the caller's rate."""
-        await self._limits.check(self._addresses.of(request), "completion")
+        await self._limits.check(self._addresses.of(request), "completion", partial(note_remaining, request.scope))
         return await self._tokens.ask(model, asked)
 
     async def _reserve(self, request: Request, model: str) -> tuple[Lane, str]:
@@ -102,6 +104,6 @@ class ArenaBackend:
             await self._terms.require(await self._identities.of(request))
         client = self._addresses.of(request)
         salt = self._salts.of_caller(credential(request.headers), client)
-        charge = self._limits.charge(client, "completion")
+        charge = self._limits.charge(client, "completion", partial(note_remaining, request.scope))
         [lane] = await self._dispatcher.reserve([Wish(model)], "chat", charge)
         return lane, salt

@@ -131,9 +131,9 @@ class Dispatcher:
             raise ApiError(ErrorCode.MODEL_NOT_FOUND, f"The model {off!r} is switched off.", param="model")
         for _ in range(MAX_PICKS):
             leases = [Lease(self._pick(wish, kind), f"{kind}-{secrets.token_hex(8)}") for wish in wishes]
-            refusal = await self._ask_for(leases, kind, charge)
+            refusal, filled_us = await self._ask_for(leases, kind, charge)
             if charge is not None:
-                charge.settle(max(0, -refusal))
+                charge.settle(max(0, -refusal), filled_us)
                 charge = None
             if refusal == 0:
                 return [self._hold(lease, kind) for lease in leases]
@@ -150,7 +150,7 @@ class Dispatcher:
             self._write_soon(self._note_demand(unaware, kind))
         return min(self._congestion.refused(model) for model in models)
 
-    async def _ask_for(self, leases: list[Lease], kind: Kind, charge: Charge | None) -> int:
+    async def _ask_for(self, leases: list[Lease], kind: Kind, charge: Charge | None) -> tuple[int, int]:
         """The answer of reserve_leases.lua."""
         [other] = set(KINDS) - {kind}
         keys: list[str] = []
@@ -163,12 +163,12 @@ class Dispatcher:
             args += (charge.interval_us, charge.burst)
         fixed = (self._lease_ms, LEASES_GRACE_MS, DEMAND_MS, kind, len(leases))
         try:
-            refusal = await self._store.run("reserve_leases", keys, *fixed, *args)
+            refusal, filled_us = await self._store.run("reserve_leases", keys, *fixed, *args)
         except BaseException:  # cancelled or without an answer: the leases may exist
             for lease in leases:
                 self._release_soon(lease)
             raise
-        return int(refusal)
+        return int(refusal), int(filled_us)
 
     async def release(self, lease: Lease) -> None:
         """Give a lease back. Idempotent, and completes even when the caller is cancelled. Raises nothing when the store

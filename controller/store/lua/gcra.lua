@@ -1,5 +1,5 @@
 -- A function for scripts whose first line is "-- needs: gcra": the generic cell rate algorithm. Takes a place in the
--- bucket and returns 0, or the microseconds until there is one.
+-- bucket. Returns 0, or the microseconds until there is one; then the microseconds until the bucket is empty.
 local function gcra(bucket, interval_us, burst)
   local time = redis.call('TIME')
   local now = time[1] * 1000000 + time[2]
@@ -9,8 +9,8 @@ local function gcra(bucket, interval_us, burst)
     arrival = full
     redis.call('SET', bucket, string.format('%.0f', arrival), 'PX', math.ceil((arrival - now) / 1000))
   end
-  arrival = arrival + interval_us
-  if arrival > full then return math.ceil(arrival - full) end
-  redis.call('SET', bucket, string.format('%.0f', arrival), 'PX', math.ceil((arrival - now) / 1000))
-  return 0
+  local taken = arrival + interval_us
+  if taken > full then return math.ceil(taken - full), math.ceil(arrival - now) end
+  redis.call('SET', bucket, string.format('%.0f', taken), 'PX', math.ceil((taken - now) / 1000))
+  return 0, math.ceil(taken - now)
 end

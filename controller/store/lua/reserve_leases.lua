@@ -6,11 +6,13 @@
 --       of the rate limits
 -- ARGV: lease ms, grace ms, demand ms, kind, number of leases, then lease id (it begins with the kind) and limit for
 --       each, then for the bucket microseconds per request and burst
--- Returns 0, the number (from 1) of the first worker that is full, or minus the microseconds to wait.
-local kind, num_leases = ARGV[4], tonumber(ARGV[5])
+-- Returns 0, the number (from 1) of the first worker that is full, or minus the microseconds to wait; then the
+-- microseconds until the bucket is empty, 0 without one.
+local kind, num_leases, filled = ARGV[4], tonumber(ARGV[5]), 0
 if #KEYS > 3 * num_leases then
-  local wait = gcra(KEYS[#KEYS], ARGV[#ARGV - 1], ARGV[#ARGV])
-  if wait > 0 then return -wait end
+  local wait
+  wait, filled = gcra(KEYS[#KEYS], ARGV[#ARGV - 1], ARGV[#ARGV])
+  if wait > 0 then return {-wait, filled} end
 end
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
@@ -36,9 +38,9 @@ for i = 1, num_leases do
     for j = 1, num_leases do
       redis.call('SET', KEYS[3 * j - 1], '1', 'PX', ARGV[3])
     end
-    return i
+    return {i, filled}
   end
   redis.call('ZADD', leases, now + ARGV[1], lease_id)
   redis.call('PEXPIRE', leases, ARGV[1] + ARGV[2])
 end
-return 0
+return {0, filled}
