@@ -33,6 +33,7 @@ from controller.votes.journal import follower, transcripts
 from service_kit.app import bare_app
 from service_kit.bodies import Bodies
 from service_kit.cancellation import cancel
+from service_kit.cors import Cors, CrossOrigin
 from service_kit.origins import Hosts, OriginGuard, is_loopback
 from service_kit.request_ids import RequestIds
 from wire.errors import ApiError, ErrorCode
@@ -68,7 +69,9 @@ def create_app(settings: Settings, *, host: str = "127.0.0.1", bodies: Bodies | 
     add_routes(app, settings, bodies or Bodies(settings.max_body_bytes), base, workers, battles, chats)
     app.add_middleware(RateHeaders)
     hosts = Hosts(settings.allowed_hosts, is_open_locally=is_loopback(host) and not settings.api_keys)
-    app.add_middleware(OriginGuard, hosts=hosts)
+    cross_origin = CrossOrigin(settings.cors_origins)
+    app.add_middleware(Cors, cross_origin=cross_origin)
+    app.add_middleware(OriginGuard, hosts=hosts, cross_origin=cross_origin)
     app.add_middleware(RequestIds)
     return app
 

@@ -11,6 +11,7 @@ from pydantic import AliasChoices, BeforeValidator, Field, FilePath, SecretStr, 
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from controller.errors import ConfigurationError
+from service_kit.cors import CORS_ORIGINS_HELP, CorsOrigins
 from service_kit.origins import ALLOWED_HOSTS_HELP, AllowedHosts
 
 MIN_TOKEN_CHARS = 16
@@ -126,6 +127,7 @@ class Settings(BaseSettings):
         "label.",
     )
     allowed_hosts: AllowedHosts = Field(default=(), description=f"{ALLOWED_HOSTS_HELP}.")
+    cors_origins: CorsOrigins = Field(default=(), description=f"{CORS_ORIGINS_HELP}.")
     public_workers: bool = Field(
         default=True,
         description="Show `GET /arena/workers` to every client that may vote, without loads; otherwise it needs the "
@@ -372,3 +374,5 @@ class Settings(BaseSettings):
             tokens["proxy"] = proxy_token
         if len({*tokens.values(), *self.api_keys}) < len(tokens) + len(self.api_keys):
             raise ConfigurationError("Worker token, admin token, proxy token and API keys must differ.")
+        if "*" in self.cors_origins and not self.api_keys:
+            raise ConfigurationError("AGON_CORS_ORIGINS=* needs AGON_API_KEYS: every web page could use the models.")

@@ -33,8 +33,8 @@ sets it where it listens on loopback).
   at most 32 levels deep, integers of at most 64 bits; at most 10,000 objects and arrays, 200,000 values, and 1,000 keys
   in one object. They must arrive within 30 seconds.
 * A request under a host name that the service does not answer to, or from a web page of another origin, gets
-  `forbidden` (`AGON_ALLOWED_HOSTS`, [operations.md](operations.md)); a connection beyond the bound gets
-  `too_many_connections`.
+  `forbidden` (`AGON_ALLOWED_HOSTS`, and for `/v1` `AGON_CORS_ORIGINS`: [operations.md](operations.md)); a connection
+  beyond the bound gets `too_many_connections`.
 * An error is `{"error": {"message": ..., "type": ..., "code": ..., "param": ...}}`. Programs switch on `code`, which is
   stable. Answers with 429 and 503 carry `Retry-After` in seconds. A path that does not exist answers `not_found`, a
   method that a path does not take `method_not_allowed`. `/v1/messages` has Anthropic's shape with the same `code`:

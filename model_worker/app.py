@@ -12,6 +12,7 @@ from model_worker.routes.service_doc import WORKER_DOC
 from model_worker.worker import Worker
 from service_kit.app import bare_app
 from service_kit.bodies import Bodies
+from service_kit.cors import Cors, CrossOrigin
 from service_kit.docs_page import add_api_docs
 from service_kit.openai.routes import add_openai_routes
 from service_kit.origins import Hosts, OriginGuard
@@ -40,7 +41,9 @@ def create_app(settings: WorkerSettings, engine: Engine | None = None, *, bodies
     )
     add_api_docs(app, WORKER_DOC, routers, is_served=settings.api_docs)
     hosts = Hosts(settings.allowed_hosts, is_open_locally=settings.is_on_loopback and credentials.is_public)
-    app.add_middleware(OriginGuard, hosts=hosts)
+    cross_origin = CrossOrigin(settings.cors_origins)
+    app.add_middleware(Cors, cross_origin=cross_origin)
+    app.add_middleware(OriginGuard, hosts=hosts, cross_origin=cross_origin)
     app.add_middleware(RequestIds)
     return app
 

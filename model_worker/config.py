@@ -14,6 +14,7 @@ from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 from engine.config import EngineConfig
 from engine.sampling_params import ToolFormat
 from engine.settings import SettingField, setting_fields
+from service_kit.cors import CORS_ORIGINS_HELP, CorsOrigins
 from service_kit.origins import ALLOWED_HOSTS_HELP, AllowedHosts, is_loopback
 from wire.chat import TemplateKwargs
 from wire.model_names import is_model_name
@@ -27,6 +28,7 @@ ENGINE_FIELDS = tuple(entry for entry in setting_fields(EngineConfig) if entry.f
 _FLAGS = {
     "controller_urls": "--controller",
     "allowed_hosts": "--allowed-host",
+    "cors_origins": "--cors-origin",
     "remote_base_url": "--base-url",
     "remote_api_key_file": "--api-key-file",
 }
@@ -97,6 +99,7 @@ class WorkerSettings(_EngineSettings):
     )
     api_keys_file: Path | None = Field(default=None, description="File with one API key per line, for /v1")
     allowed_hosts: AllowedHosts = Field(default=(), description=ALLOWED_HOSTS_HELP)
+    cors_origins: CorsOrigins = Field(default=(), description=CORS_ORIGINS_HELP)
     api_docs: bool = Field(default=False, description="Serve GET /openapi.json and the page /docs")
 
     chat_template_kwargs: TemplateKwargs = Field(
@@ -153,6 +156,9 @@ class WorkerSettings(_EngineSettings):
             raise ValueError(f"with host {self.host!r} controllers need AGON_WORKER_URL to reach this worker")
         if self.engine == "openai" and (self.remote_base_url is None or self.remote_model is None):
             raise ValueError("the openai engine needs remote_base_url and remote_model")
+        has_keys = bool(self.api_keys or self.api_keys_file or self.controller_urls)
+        if "*" in self.cors_origins and not has_keys:
+            raise ValueError("AGON_CORS_ORIGINS=* needs AGON_API_KEYS: every web page could use the model")
         return self
 
     @property

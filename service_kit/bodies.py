@@ -30,8 +30,9 @@ class Bodies:
         """The JSON body of `request` as `model`.
 
         Raises ApiError INVALID_REQUEST, INVALID_JSON, UNSUPPORTED_PARAMETER or REQUEST_TOO_LARGE, and ClientGone. The
-        Content-Type must be application/json. A page of another site then needs a CORS preflight, which we refuse, so
-        it cannot make a visitor's browser send requests to a keyless server on the visitor's machine.
+        Content-Type must be application/json. A page of another site then needs a CORS preflight, which is refused
+        unless AGON_CORS_ORIGINS names its origin, so it cannot make a visitor's browser send requests to a keyless
+        server on the visitor's machine.
         """
         media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
         if media_type != "application/json":

@@ -3,7 +3,7 @@
 A browser sends requests for every page that it shows, with the rights of its machine: a page of a foreign site could
 begin battles and vote on an arena that listens on loopback, or read its answers under a host name that resolves to
 127.0.0.1 (DNS rebinding). Clients that are no browsers send neither Origin nor Sec-Fetch-Site and are not concerned.
-No CORS header is ever sent.
+Pages of other origins get in only where CORS admits them to /v1 (cors.py).
 """
 
 import re
@@ -17,6 +17,7 @@ from pydantic_settings import NoDecode
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from service_kit.cors import CrossOrigin
 from service_kit.errors import error_response
 from wire.errors import ApiError, ErrorCode
 
@@ -93,9 +94,10 @@ class Hosts:
 class OriginGuard:
     """ASGI middleware around the whole app: refuses other hosts, and changes that pages of other sites ask for."""
 
-    def __init__(self, app: ASGIApp, hosts: Hosts) -> None:
+    def __init__(self, app: ASGIApp, hosts: Hosts, cross_origin: CrossOrigin | None = None) -> None:
         self._app = app
         self._hosts = hosts
+        self._cross_origin = cross_origin or CrossOrigin()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer 403 `forbidden`, or pass the request on."""
@@ -121,6 +123,8 @@ class OriginGuard:
         # TLS on other machines, leave it to Origin. The same rules as those of Go's net/http.CrossOriginProtection.
         site, origin = headers.get("sec-fetch-site"), headers.get("origin")
         if site in ("same-origin", "none") or (site is None and origin is None):
+            return
+        if self._cross_origin.admitted(headers, path) is not None:
             return
         if origin is None or not self._hosts.is_own_page(origin, authority):
             raise ApiError(
