@@ -93,13 +93,6 @@ class SteeredSequence:
         if thinking is not None and thinking.begin_id is not None and thinking.phase == "start":
             vocabulary.set_bits(row, (thinking.begin_id,), to=True)
 
-    def fork(self) -> "SteeredSequence":
-        """An independent copy, for a sequence that continues with other tokens."""
-        thinking = None if self._thinking is None else self._thinking.copy()
-        other = SteeredSequence(self._vocabulary, self._compiled, thinking, self._stop_ids)
-        other._matcher = None if self._matcher is None else self._matcher.deep_copy()
-        return other
-
     def _grammar(self) -> LLMatcher:
         if self._matcher is None:
             assert self._compiled is not None

@@ -41,11 +41,6 @@ class Steering:
         """The state of a sequence; None: nothing steers it."""
         return self._sequences.get(sequence_id)
 
-    def fork(self, sequence_id: SequenceId, new_id: SequenceId) -> None:
-        """Begin a sequence with the state of another one."""
-        if (sequence := self._sequences.get(sequence_id)) is not None:
-            self._sequences[new_id] = sequence.fork()
-
     def close(self, sequence_id: SequenceId) -> None:
         """Forget a sequence that has ended."""
         self._sequences.pop(sequence_id, None)

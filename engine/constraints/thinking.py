@@ -41,12 +41,6 @@ class Thinking:
             if not is_thinking or self._num_matched == len(self._end_ids):
                 self.phase = "answer"
 
-    def copy(self) -> "Thinking":
-        """An independent copy, for a sequence that forks."""
-        other = Thinking.__new__(Thinking)
-        other.__dict__.update(self.__dict__)
-        return other
-
     def _match(self, token_id: int) -> None:
         """The longest beginning of the end tag that the thoughts end with; tags are short, and few begin twice."""
         matched = (*self._end_ids[: self._num_matched], token_id)
