@@ -11,12 +11,14 @@ import argparse
 import json
 import subprocess
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from benchmarks.models import CONFIGS, product_parameters
 from benchmarks.operators.limits import CACHED_BYTES
+from benchmarks.performance_hybrids import hybrids, prefix_turns
+from benchmarks.performance_tables import table, times
 from cli.bench.pictures import draw_bars, draw_lines
 from engine.kernels.cpu.build import best_instruction_set
 
@@ -121,9 +123,9 @@ def write(results: Path, document: Path, figures: Path) -> None:
         "## One step of the engine\n",
         *_section("engine", found, lambda result: _engine(result, figures)),
         "## Recurrent, hybrid and expert models\n",
-        *_section("hybrids", found, _hybrids),
+        *_section("hybrids", found, hybrids),
         "## Later turns about a long document\n",
-        *_section("prefix-turns", found, _prefix_turns),
+        *_section("prefix-turns", found, prefix_turns),
         "## What serving adds\n",
         *_section("serving", found, _serving),
         "## Operators\n",
@@ -144,8 +146,8 @@ def _other_processors(found: dict[str, dict[str, Any] | None]) -> list[str]:
             for name in ("peers", "tiny-15m", "gemma2-tiny", "gpt2-124m")
         },
         "qwen3-0.6b-int4": ("in 4 bits: qwen3-0.6b", _peers_in_4_bits),
-        "hybrids": ("recurrent, hybrid and expert models", _hybrids),
-        "prefix-turns": ("later turns about a long document", _prefix_turns),
+        "hybrids": ("recurrent, hybrid and expert models", hybrids),
+        "prefix-turns": ("later turns about a long document", prefix_turns),
         "serving": ("what serving adds", _serving),
         "operators": ("operators", lambda result: _operators(result, heading="####")),
     }
@@ -191,12 +193,6 @@ def _where(result: dict[str, Any]) -> str:
         f"Commit {result['commit']}, {result['when'][:10]}, {machine['cpu']} with {machine['cores']} cores "
         f"({packages}); {told}{noise}.\n"
     )
-
-
-def _table(heads: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
-    lines = ["| " + " | ".join(heads) + " |", "|" + "---|" * len(heads)]
-    lines += ["| " + " | ".join("" if cell is None else str(cell) for cell in row) + " |" for row in rows]
-    return "\n".join(lines) + "\n"
 
 
 def _peers(
@@ -271,7 +267,7 @@ def _throughput_table(workload: str, rows: list[dict[str, Any]], ours: dict[str,
         (
             _label(row),
             row["output_tokens_per_s"],
-            _times(ours and ours["output_tokens_per_s"], row["output_tokens_per_s"]),
+            times(ours and ours["output_tokens_per_s"], row["output_tokens_per_s"]),
             row["spread_percent"],
             row["requests"],
             _others(row),
@@ -279,7 +275,7 @@ def _throughput_table(workload: str, rows: list[dict[str, Any]], ours: dict[str,
         )
         for row in rows
     )
-    return _table(heads, cells)
+    return table(heads, cells)
 
 
 def _single_table(rows: list[dict[str, Any]], ours: dict[str, Any] | None) -> str:
@@ -289,23 +285,19 @@ def _single_table(rows: list[dict[str, Any]], ours: dict[str, Any] | None) -> st
         (
             _label(row),
             row["tpot_ms"],
-            _times(row["tpot_ms"], ours and ours["tpot_ms"]),
+            times(row["tpot_ms"], ours and ours["tpot_ms"]),
             row["ttft_ms"],
-            _times(row["ttft_ms"], ours and ours["ttft_ms"]),
+            times(row["ttft_ms"], ours and ours["ttft_ms"]),
             row["spread_percent"],
             _others(row),
         )
         for row in rows
     )
-    return _table(heads, cells)
+    return table(heads, cells)
 
 
 def _label(row: dict[str, Any]) -> str:
     return f"{row['peer']} ({row['version']})"
-
-
-def _times(larger: float | None, smaller: float | None) -> str | None:
-    return f"{larger / smaller:.2f} x as fast" if larger and smaller else None
 
 
 def _others(row: dict[str, Any]) -> str:
@@ -319,7 +311,7 @@ def _engine(result: dict[str, Any], figures: Path) -> list[str]:
         f"{shares['step_ms']} ms; everything but the model's own "
         f"products, attention and output head is {100 * shares['overhead_share']:.1f} % of it "
         f"(mean of {shares['steps']} steps).\n",
-        _table(
+        table(
             ("part", "ms", "share"),
             ((name, ms, f"{100 * shares['shares'][name]:.2f} %") for name, ms in shares["parts_ms"].items()),
         ),
@@ -337,86 +329,9 @@ def _engine(result: dict[str, Any], figures: Path) -> list[str]:
         picture = figures / f"performance-{varied.replace('_', '-')}.png"
         x = [row[axis] for row in rows]
         draw_lines(picture, "One step", x_label, y_label, x, {"median": [row["median_ms"] for row in rows]})
-        parts.append(_table((x_label, *map(str, x)), [("ms", *(row["median_ms"] for row in rows))]))
+        parts.append(table((x_label, *map(str, x)), [("ms", *(row["median_ms"] for row in rows))]))
         parts.append(f"![Step time against {varied}](figures/{picture.name})\n")
     return parts
-
-
-def _hybrids(result: dict[str, Any]) -> list[str]:
-    heads = (
-        "shape",
-        "dtype",
-        "load",
-        "Agon ms",
-        "transformers ms",
-        "Agon is",
-        "products alone ms",
-        "first tokens equal",
-    )
-    cells = (
-        (
-            row["shape"],
-            row["dtype"],
-            f"prompt of {row['tokens']} tokens" if row["load"] == "prefill" else f"decode step of {row['tokens']} rows",
-            row["agon_ms"],
-            row["transformers_ms"],
-            _times(row["transformers_ms"], row["agon_ms"]),
-            row["limit_ms"],
-            row.get("first_tokens_equal"),
-        )
-        for row in result["rows"]
-    )
-    operators = (
-        (
-            row["operator"],
-            row["shape"],
-            row["dtype"],
-            row["best_us"],
-            row["limit_us"],
-            f"{100 * row['share_of_limit']:.1f} %",
-        )
-        for row in result["operators"]
-    )
-    return [
-        "Medians of turns; the shapes are in `benchmarks/engine/hybrid_shapes.py`. Transformers runs its own PyTorch "
-        "code of the recurrences (its faster kernels need CUDA). In bfloat16 first tokens may differ. *Products*: the "
-        "matrix products alone, at the machine's rate or as fast as it reads their weights; no code is faster.\n",
-        _table(heads, cells),
-        "Their operators alone, beside limits that were measured in the same run as those below are. States are read "
-        "and written once; recurrences compute in float32.\n",
-        _table(("operator", "shape", "dtype", "us", "limit us", "of the limit"), operators),
-    ]
-
-
-def _prefix_turns(result: dict[str, Any]) -> list[str]:
-    settings = result["settings"]
-    heads = (
-        "shape",
-        "first turn ms",
-        "later turns ms",
-        "sooner",
-        "most tokens computed",
-        "cached as expected",
-        "last turn without caching ms",
-    )
-    cells = (
-        (
-            row["shape"],
-            row["cold_ms"],
-            row["later_ms"],
-            f"{row['times_sooner']} x",
-            row["most_computed"],
-            "yes" if row["as_expected"] else "no",
-            row["without_caching_ms"],
-        )
-        for row in result["summaries"]
-    )
-    return [
-        f"{settings['turns']} turns over a document of {settings['document']} tokens: time to the first token of the "
-        f"first turn, and the median of the later ones. Each adds a question of {settings['question']} tokens and an "
-        f"answer of {settings['answer']}; recurrent layers go on from their last checkpoint.\n",
-        _table(heads, cells),
-    ]
 
 
 def _serving(result: dict[str, Any]) -> list[str]:
@@ -438,7 +353,7 @@ def _serving(result: dict[str, Any]) -> list[str]:
             "what the hop adds to the same prompt, with its 95 % interval; where there is none, the engine's own "
             "variation is part of it.\n"
         )
-        parts.append(_table(heads, cells))
+        parts.append(table(heads, cells))
     if cold := result.get("cold_start"):
         mib = 2**20
         parts.append(
@@ -495,7 +410,7 @@ def _operator_table(rows: list[dict[str, Any]]) -> str:
             row = by_name.get(name)
             line += [row["best_us"], f"{100 * row['share_of_limit']:.1f} %"] if row else [None, None]
         cells.append(line)
-    return _table(heads, cells)
+    return table(heads, cells)
 
 
 def _accuracy(result: dict[str, Any]) -> list[str]:
@@ -511,7 +426,7 @@ def _accuracy(result: dict[str, Any]) -> list[str]:
     return [
         "The demo models' held-out probes, greedy: share of correct answers (mean over skills), and of answers that "
         "are word for word those in float32.\n",
-        _table(("model", "format", "correct, %", "as in float32, %"), rows),
+        table(("model", "format", "correct, %", "as in float32, %"), rows),
     ]
 
 

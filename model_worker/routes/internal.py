@@ -1,6 +1,7 @@
 """For controllers only: one answer as a stream of tokens and text, and a look at the page pool."""
 
 from collections.abc import AsyncGenerator
+from typing import TypeVar
 
 from fastapi import APIRouter, Depends, Request
 from fastapi.responses import Response
@@ -26,6 +27,8 @@ from wire.workers import (
     TokensRequest,
 )
 
+Asked = TypeVar("Asked", GenerateRequest, EmbedRequest, TokensRequest)
+
 router = APIRouter(prefix="/internal", dependencies=[Depends(require_worker)])
 
 
@@ -41,10 +44,7 @@ router = APIRouter(prefix="/internal", dependencies=[Depends(require_worker)])
 async def generate(request: Request) -> Response:
     """A stream of tokens and their text. With `resume_token_ids` it continues an answer that another replica began."""
     worker: Worker = request.app.state.worker
-    bodies: Bodies = request.app.state.bodies
-    asked = await bodies.parse(request, GenerateRequest)
-    if asked.epoch is not None and asked.epoch not in worker.epochs:
-        raise ApiError(ErrorCode.STALE_EPOCH, "This worker is not the one that the request is meant for.")
+    asked = await _asked(request, GenerateRequest)
     answer = worker.answer(asked)
     await anext(answer)  # Accepted; a refusal is raised here and becomes an ordinary error response
     return EventStream(_events(answer), source=answer, stall_s=worker.settings.slow_client_s)
@@ -62,10 +62,7 @@ async def generate(request: Request) -> Response:
 async def embed(request: Request) -> Response:
     """One vector for each input."""
     worker: Worker = request.app.state.worker
-    bodies: Bodies = request.app.state.bodies
-    asked = await bodies.parse(request, EmbedRequest)
-    if asked.epoch is not None and asked.epoch not in worker.epochs:
-        raise ApiError(ErrorCode.STALE_EPOCH, "This worker is not the one that the request is meant for.")
+    asked = await _asked(request, EmbedRequest)
     reply = await until_disconnect(request, worker.embed(asked))
     return Response(reply.model_dump_json(), media_type="application/json")
 
@@ -82,10 +79,7 @@ async def embed(request: Request) -> Response:
 async def tokens(request: Request) -> TokensReply:
     """What `/tokenize` and `/detokenize` of a controller ask."""
     worker: Worker = request.app.state.worker
-    bodies: Bodies = request.app.state.bodies
-    asked = await bodies.parse(request, TokensRequest)
-    if asked.epoch is not None and asked.epoch not in worker.epochs:
-        raise ApiError(ErrorCode.STALE_EPOCH, "This worker is not the one that the request is meant for.")
+    asked = await _asked(request, TokensRequest)
     return await worker.tokens(asked)
 
 
@@ -102,6 +96,16 @@ async def pool(request: Request) -> PoolView:
         pages=load.pages,
         picture=await worker.engine.picture(),
     )
+
+
+async def _asked(request: Request, model: type[Asked]) -> Asked:
+    """The body of a request that is meant for this start of the worker. Raises ApiError."""
+    worker: Worker = request.app.state.worker
+    bodies: Bodies = request.app.state.bodies
+    asked = await bodies.parse(request, model)
+    if asked.epoch is not None and asked.epoch not in worker.epochs:
+        raise ApiError(ErrorCode.STALE_EPOCH, "This worker is not the one that the request is meant for.")
+    return asked
 
 
 async def _events(answer: AsyncGenerator[Piece, None]) -> AsyncGenerator[bytes, None]:
