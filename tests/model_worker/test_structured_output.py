@@ -1,17 +1,13 @@
 """Constraints and thinking budgets over HTTP: answers match, thoughts stay free, replays go on."""
 
 import json
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
-from model_worker.app import create_app
-from model_worker.config import WorkerSettings
-from model_worker.engines import load_engine
+from tests.model_worker.served_model import served
 from tests.model_worker.thinking_model import ASSISTANT, END, write_model
 
 QUESTION = [{"role": "user", "content": "so?"}]
@@ -27,21 +23,6 @@ POINT = {
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_model(tmp_path_factory.mktemp("thinking"), TOKENS)
-
-
-@asynccontextmanager
-async def served(folder: Path) -> AsyncIterator[httpx.AsyncClient]:
-    settings = WorkerSettings(
-        model=f"m={folder}", threads=1, kv_cache_bytes=4 << 20, worker_token="token-for-tests-only"
-    )
-    engine = await load_engine(settings)
-    try:
-        headers = {"Authorization": "Bearer token-for-tests-only"}
-        transport = httpx.ASGITransport(create_app(settings, engine))
-        async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1", headers=headers) as client:
-            yield client
-    finally:
-        await engine.shutdown()
 
 
 async def choice(client: httpx.AsyncClient, **fields: Any) -> dict[str, Any]:

@@ -1,8 +1,6 @@
 """What models think comes apart from what they answer: of hosted models, of our own engine, and after a replay."""
 
 import json
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +8,10 @@ import httpx
 import openai
 import pytest
 
-from model_worker.app import create_app
 from model_worker.config import WorkerSettings
 from model_worker.echo_engine import EchoEngine
-from model_worker.engines import load_engine
 from model_worker.remote import RemoteEngine
+from tests.model_worker.served_model import served
 from tests.model_worker.thinking_model import ASSISTANT, END, TEMPLATE, write_model
 
 QUESTION = [{"role": "user", "content": "so?"}]
@@ -159,21 +156,6 @@ def opened(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "{{ message.content }}", "{{ message.reasoning_content }}{{ message.content }}"
     )
     return write_model(tmp_path_factory.mktemp("opened"), TOKENS[1:], template=template)
-
-
-@asynccontextmanager
-async def served(folder: Path) -> AsyncIterator[httpx.AsyncClient]:
-    settings = WorkerSettings(
-        model=f"m={folder}", threads=1, kv_cache_bytes=4 << 20, worker_token="worker-token-for-tests"
-    )
-    engine = await load_engine(settings)
-    try:
-        headers = {"Authorization": "Bearer worker-token-for-tests"}
-        transport = httpx.ASGITransport(create_app(settings, engine))
-        async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1", headers=headers) as client:
-            yield client
-    finally:
-        await engine.shutdown()
 
 
 async def test_our_engine_tells_thoughts_from_the_answer_and_goes_on_with_both(thinking: Path) -> None:
