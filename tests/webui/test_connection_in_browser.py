@@ -136,6 +136,32 @@ def test_the_answer_to_a_question_that_has_arrived_may_be_lost(visit: Visit, net
     assert len(visit.site.arena.battles) == num_battles + 1
 
 
+#: The head of the first answer to an event arrives, its body does not: the server was killed between the two.
+CUT_BODY = """
+const send = window.fetch;
+let isCut = false;
+window.fetch = async (input, init) => {
+  const response = await send(input, init);
+  if (isCut || !String(input.url ?? input).includes("/queue/join") || !init.body.includes("Hello!")) return response;
+  isCut = true;
+  await response.text();
+  const body = new ReadableStream({ pull: (controller) => controller.error(new TypeError("network error")) });
+  return new Response(body, { status: response.status, headers: response.headers });
+};
+"""
+
+
+def test_an_answer_that_breaks_after_its_head_is_a_lost_answer(visit: Visit, network: Network) -> None:
+    visit.page.add_init_script(CUT_BODY)
+    page = opened(visit)
+    num_battles = len(visit.site.arena.battles)
+    visit.ask_and_wait("Hello!")
+    assert page.locator(".user-row").count() == 1
+    assert len(visit.site.arena.battles) == num_battles + 1
+    assert page.evaluate("window.isFirst")
+    assert visit.errors == []
+
+
 def test_a_page_without_a_request_under_way_notices_that_its_server_is_away(visit: Visit, network: Network) -> None:
     """Nothing of the page but the watch itself can notice it."""
     page = opened(visit)

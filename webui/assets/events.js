@@ -72,12 +72,18 @@
   const isAway = (response) => [502, 504].includes(response.status);
   const waitOf = (response) => Math.min(Number(response.headers.get("Retry-After")) || 0, MAX_WAIT_S);
 
-  // Sends an event until the server has it.
+  // A response whose body has arrived: a connection can break between head and body, too.
+  async function whole(response) {
+    const { status, statusText, headers } = response;
+    return new Response(await response.arrayBuffer(), { status, statusText, headers });
+  }
+
+  // Sends an event until the server has it and has said so.
   async function sendEvent({ input, init }) {
     for (let refusals = 0; ; ) {
       let response;
       try {
-        response = await send(input, init);
+        response = await whole(await send(input, init));
       } catch (error) {
         if (isAbort(error)) throw error;
         await connection.back();
