@@ -162,6 +162,35 @@ def test_an_answer_that_breaks_after_its_head_is_a_lost_answer(visit: Visit, net
     assert visit.errors == []
 
 
+def test_a_question_goes_to_another_server_though_the_load_of_its_page_is_not_over(visit: Visit) -> None:
+    """The web UI is killed in the second in which a page was opened and a question was sent. The rest of the page's load
+    brings nothing along: it must not keep the question from being sent again."""
+    page, held, asked = visit.page, [], []
+
+    def join(route: Any) -> None:
+        data = route.request.post_data_json["data"]
+        if data == [None] and not asked:
+            held.append(route)
+        elif "Hello!" in data and not asked:
+            asked.append(data)
+            page.route("**/alive*", lambda alive: alive.fulfill(json={"server": "another"}))
+            route.abort("connectionreset")
+        else:
+            route.continue_()
+
+    page.route("**/gradio_api/queue/join*", join)
+    opened(visit)
+    visit.wait_until(lambda: bool(held))
+    num_battles = len(visit.site.arena.battles)
+    visit.ask("Hello!")
+    visit.wait_until(lambda: len(visit.site.arena.battles) > num_battles)
+    held[0].continue_()
+    page.wait_for_selector("#vote-left")
+    assert page.evaluate("window.isFirst")
+    assert page.locator(".user-row").count() == 1
+    assert len(visit.site.arena.battles) == num_battles + 1
+
+
 def test_a_page_without_a_request_under_way_notices_that_its_server_is_away(visit: Visit, network: Network) -> None:
     """Nothing of the page but the watch itself can notice it."""
     page = opened(visit)

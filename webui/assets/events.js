@@ -31,6 +31,7 @@
   let lastNumber = 0; // of the newest message that has arrived; a new session goes on with higher ones
 
   // What an event brings along is all that another server has of it: what this page's own server remembers is null here.
+  // One that brings nothing is sent there too, beside one that does: it says what the page shows, and Gradio waits for it.
   function newEvent(input, init) {
     const headers = new Headers(init?.headers);
     headers.set(KEY_HEADER, newKey());
@@ -40,7 +41,7 @@
 
   connection.canGoOn = () => {
     const events = [...sending, ...running.values()];
-    return events.length > 0 && events.every((event) => event.brings && !event.isAnswered);
+    return events.some((event) => event.brings) && events.every((event) => !event.isAnswered);
   };
 
   connection.goOn = async () => {
