@@ -1,12 +1,12 @@
 """Fixtures of the engine's tests: tiny checkpoints, written once in a test run, and swap costs without a clock."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from functools import cache
 from typing import TYPE_CHECKING
 
 import pytest
 
-from engine.memory.swap_cost import CostMeter, SwapCost
+from tests.engine.swap_costs import swapping_costs_nothing
 
 if TYPE_CHECKING:
     from tests.engine.checkpoints import TinyModel
@@ -24,7 +24,11 @@ def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> "Callable[[str], Tin
     return cache(lambda name: save(name, root / name))
 
 
-@pytest.fixture
-def swapping_costs_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whether pages are swapped depends on measured times, which a busy machine distorts."""
-    monkeypatch.setattr(CostMeter, "cost", lambda meter: SwapCost(seconds_per_byte=0.0, seconds_per_token=1.0))
+@pytest.fixture(autouse=True)
+def _swapping_costs_nothing(request: pytest.FixtureRequest) -> Generator[None, None, None]:
+    """Except where a test says what was measured (`measured_swap_costs`)."""
+    if request.node.get_closest_marker("measured_swap_costs"):
+        yield
+        return
+    with swapping_costs_nothing():
+        yield

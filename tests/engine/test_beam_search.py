@@ -27,8 +27,6 @@ from tests.engine.runner.device.device_runners import NoText, llm_on, load_devic
 from tests.engine.small_engines import TinyModels, load
 from tests.engine.stepper import random_prompt
 
-pytestmark = pytest.mark.usefixtures("swapping_costs_nothing")
-
 MODELS = ("llama", "gemma3", "gpt2", "jamba")  #: full attention, windows, learned positions, recurrent states
 STOPS = tuple(range(3, 310, 23))
 NUM_TOKENS = 12

@@ -11,6 +11,8 @@ from engine.sampling_params import SamplingParams
 from tests.engine.fakes import ONE_TYPE, TWO_TYPES, VOCAB_SIZE, Steps, continuation, make_core
 from tests.engine.late_runner import ForgetfulInFlight, LateRunner
 
+pytestmark = pytest.mark.measured_swap_costs  # the fake runner says what it measured
+
 MIXES = [ONE_TYPE, TWO_TYPES, (LayerSpec("full", 40, "float32"), LayerSpec("full", 8, "float32"))]
 NUM_STEPS_WITH_ARRIVALS = 40
 

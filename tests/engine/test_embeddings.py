@@ -16,8 +16,6 @@ from tests.engine.checkpoints import TinyModel
 from tests.engine.runner.device.device_runners import llm_on, load_device, settings_for
 from tests.engine.small_engines import GREEDY, PAGE_BYTES, PROMPTS, TinyModels, load
 
-pytestmark = pytest.mark.usefixtures("swapping_costs_nothing")
-
 POOLINGS: tuple[Pooling, ...] = ("mean", "last", "cls")
 Vectors = list[list[float]]
 

@@ -19,8 +19,6 @@ from engine.sampling_params import SamplingParams
 from tests.engine.small_engines import GREEDY, PROMPTS, SAMPLED, TinyModels, load, tokens_of
 from tests.engine.stepper import random_prompt
 
-pytestmark = pytest.mark.usefixtures("swapping_costs_nothing")
-
 #: Of the three layers of a tiny llama, with pages of four tokens, at a mean of 24.
 BUDGETS = [36, 24, 16]
 LONG = replace(GREEDY, max_tokens=45)

@@ -17,8 +17,6 @@ from tests.engine.checkpoints import CONTEXT, WINDOW, TinyModel
 from tests.engine.small_engines import GREEDY, PROMPTS, SAMPLED, TinyModels, load, tokens_of
 from tests.engine.stepper import random_prompt
 
-pytestmark = pytest.mark.usefixtures("swapping_costs_nothing")
-
 #: Models of several layer types.
 MIXED = ("gemma2", "gemma3", "gemma4")
 #: Models with recurrent layers, and bytes of a pool that holds two or three sequences.

@@ -23,8 +23,6 @@ from tests.engine.late_runner import ForgetfulInFlight, LateRunner
 from tests.engine.runner.device.device_runners import torch_machinery
 from tests.engine.stepper import random_prompt
 
-pytestmark = pytest.mark.usefixtures("swapping_costs_nothing")
-
 TinyModels = Callable[[str], TinyModel]
 MODELS = ("llama", "gemma3", "mamba", "jamba")
 GREEDY = SamplingParams(temperature=0.0, max_tokens=24, ignore_eos=True)

@@ -18,8 +18,6 @@ from tests.engine.runner.device.device_runners import llm_on, load_device, setti
 from tests.engine.small_engines import GREEDY, PAGE_BYTES, TinyModels, load
 from tests.engine.stepper import random_prompt
 
-pytestmark = pytest.mark.usefixtures("swapping_costs_nothing")
-
 SCORES = SamplingParams(max_tokens=0, prompt_logprobs=3)
 PROMPTS = [random_prompt(index, length) for index, length in enumerate((1, 2, 9, 30, 61, 30, 33))]
 Scores = tuple[TokenLogprob | None, ...]

@@ -9,8 +9,6 @@ from engine.config import EngineConfig
 from engine.request import sample_seed
 from tests.engine.small_engines import GREEDY, PAGE_BYTES, PROMPTS, SAMPLED, TinyModels, load, tokens_of
 
-pytestmark = pytest.mark.usefixtures("swapping_costs_nothing")
-
 
 @pytest.mark.parametrize(
     "settings",

@@ -9,6 +9,8 @@ from engine.memory.spec import LayerSpec
 from engine.sampling_params import SamplingParams
 from tests.engine.fakes import GREEDY, ONE_TYPE, TWO_TYPES, PagedFakeRunner, continuation, make_core, run_all
 
+pytestmark = pytest.mark.measured_swap_costs  # the fake runner says what it measured
+
 LONG = list(range(2, 42))  # ten pages of four tokens
 FORKED = SamplingParams(n=3, seed=2, max_tokens=12, ignore_eos=True)
 

@@ -15,12 +15,12 @@ import pytest_asyncio
 
 from engine.kernels.cpu.build import best_instruction_set
 from engine.memory.ledger import PoolCell
-from engine.memory.swap_cost import CostMeter, SwapCost
 from model_worker.app import create_app
 from model_worker.config import WorkerSettings
 from model_worker.engines import load_engine
 from model_worker.errors import BadCheckpoint, LoadFailed
 from model_worker.paged_engine import PagedEngine, pool_picture
+from tests.engine.swap_costs import swapping_costs_nothing
 from wire.workers import PoolView
 
 FINCH = Path(__file__).resolve().parents[2] / "demo_models" / "finch"
@@ -140,23 +140,20 @@ async def test_many_at_once_say_the_same_as_one_at_a_time(client: httpx.AsyncCli
 
 
 async def test_a_worker_short_of_pages_swaps_and_says_so(
-    client: httpx.AsyncClient,
-    serve_app: Callable[..., AbstractAsyncContextManager[str]],
-    monkeypatch: pytest.MonkeyPatch,
+    client: httpx.AsyncClient, serve_app: Callable[..., AbstractAsyncContextManager[str]]
 ) -> None:
-    # What it costs is measured; here it is so near to recomputing that chance would decide.
-    monkeypatch.setattr(CostMeter, "cost", lambda meter: SwapCost(seconds_per_byte=0.0, seconds_per_token=1.0))
     sampling = {"temperature": 0, "max_tokens": 90, "ignore_eos": True}
     alone = [await generate(client, prompt, sampling=sampling) for prompt in PROMPTS[:6]]
     settings = settings_for(FINCH, kv_cache_bytes=1 << 20, swap_bytes=4 << 20)
     scarce = await load_engine(settings)
     headers = {"Authorization": "Bearer token"}
-    async with (
-        serve_app(create_app(settings, scarce)) as url,
-        httpx.AsyncClient(base_url=url, headers=headers, timeout=60, trust_env=False) as other,
-    ):
-        crowded = await asyncio.gather(*(generate(other, prompt, sampling=sampling) for prompt in PROMPTS[:6]))
-        lines = (await other.get("/metrics")).text.splitlines()
+    with swapping_costs_nothing():
+        async with (
+            serve_app(create_app(settings, scarce)) as url,
+            httpx.AsyncClient(base_url=url, headers=headers, timeout=60, trust_env=False) as other,
+        ):
+            crowded = await asyncio.gather(*(generate(other, prompt, sampling=sampling) for prompt in PROMPTS[:6]))
+            lines = (await other.get("/metrics")).text.splitlines()
     await scarce.shutdown()
     assert [answer[:2] for answer in crowded] == [answer[:2] for answer in alone]
     values = {name: float(value) for name, _, value in (line.rpartition(" ") for line in lines if line[0] != "#")}

@@ -19,6 +19,7 @@ from tests.engine.checkpoints import TinyModel, save
 from tests.engine.chunked_logits import chunked_logits
 from tests.engine.small_engines import load, tokens_of
 from tests.engine.stepper import random_prompt
+from tests.engine.swap_costs import swapping_costs_nothing
 
 NUM_TOKENS = 64
 PROMPTS = [random_prompt(index, length) for index, length in enumerate((3, 29, 90, 47))]
@@ -65,7 +66,8 @@ class Parity:
         for share in _POOLS:
             pool_bytes = _bytes_of(plan, share, lambda kind: policy_for(kind, _CHUNK).num_pages(_LONGEST))
             llm = self._load(kv_cache_bytes=pool_bytes, swap_bytes=swap_bytes, max_batched_tokens=_CHUNK)
-            self._check(tokens_of(llm, PROMPTS, GREEDY))
+            with swapping_costs_nothing():
+                self._check(tokens_of(llm, PROMPTS, GREEDY))
             stats = llm.stats()
             llm._core.check_integrity()
             if stats.preemptions_total:

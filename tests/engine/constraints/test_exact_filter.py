@@ -56,7 +56,6 @@ def llm(request: pytest.FixtureRequest, tiny_model: Callable[[str], TinyModel]) 
     engine.close()
 
 
-@pytest.mark.usefixtures("swapping_costs_nothing")
 def test_greedy_tokens_are_those_of_an_exact_filter(llm: LLM, expected: list[list[int]]) -> None:
     free = SamplingParams(temperature=0.0, max_tokens=MOST)
     params = [

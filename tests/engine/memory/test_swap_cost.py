@@ -4,6 +4,8 @@ import pytest
 
 from engine.memory.swap_cost import CostMeter, SwapCost
 
+pytestmark = pytest.mark.measured_swap_costs
+
 
 def cost_of(meter: CostMeter) -> SwapCost:
     cost = meter.cost()

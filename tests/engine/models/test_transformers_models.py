@@ -67,7 +67,6 @@ def test_greedy_tokens_are_those_of_transformers(saved: Saved, name: str) -> Non
         assert generate(loaded.runner, MIXED_LENGTHS, 12, chunk=chunk) == expected
 
 
-@pytest.mark.usefixtures("swapping_costs_nothing")
 @pytest.mark.parametrize("name", TRANSFORMERS_VARIANTS)
 def test_so_they_are_in_a_small_pool_that_preempts_and_from_a_warm_prefix_cache(saved: Saved, name: str) -> None:
     tiny = saved(name)

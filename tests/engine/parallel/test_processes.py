@@ -20,8 +20,6 @@ from engine.sampling_params import SamplingParams
 from tests.engine.checkpoints import TinyModel
 from tests.engine.stepper import random_prompt
 
-pytestmark = pytest.mark.usefixtures("swapping_costs_nothing")
-
 TinyModels = Callable[[str], TinyModel]
 ROOT = Path(__file__).parents[3]
 PROMPTS = [random_prompt(index, length) for index, length in enumerate((1, 9, 30, 61, 30, 17))]

@@ -167,6 +167,7 @@ def test_a_step_tells_how_long_its_moves_and_the_rest_took(load: Loader, tiny_mo
     assert output.compute_s > 0
 
 
+@pytest.mark.measured_swap_costs
 def test_an_engine_knows_what_swapping_costs_before_it_first_could(tiny_model: TinyModels) -> None:
     folder = str(tiny_model("llama").folder)
     with LLM(folder, page_tokens=4, kv_cache_bytes=1 << 20, swap_bytes=1 << 16, num_threads=1) as llm:

@@ -24,8 +24,6 @@ from tests.engine.runner.device.device_runners import (
 from tests.engine.runner.device.tape import NoWaiting, TapeRecorder, WaitsForDevice
 from tests.engine.stepper import GREEDY, Running, Stepper, generate, random_prompt
 
-pytestmark = pytest.mark.usefixtures("swapping_costs_nothing")
-
 #: What changes logits before a token is drawn, and what is asked of them afterwards.
 PENALISED = SamplingParams(temperature=0.7, repetition_penalty=1.4, presence_penalty=0.5, frequency_penalty=0.3)
 EVERYTHING = replace(PENALISED, logit_bias={5: 3.0, 250: -100.0, 7: 1.5}, min_tokens=3, logprobs=4, top_p=0.95)

@@ -34,8 +34,6 @@ from tests.engine.runner.device.device_runners import (
 from tests.engine.runner.device.tape import TapeRecorder
 from tests.engine.stepper import GREEDY, Running, Stepper, generate, random_prompt
 
-pytestmark = pytest.mark.usefixtures("swapping_costs_nothing")
-
 CAPTURABLE = (
     "llama",
     "qwen3",
