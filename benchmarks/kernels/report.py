@@ -1,5 +1,7 @@
-"""The table of machine code in docs/kernels.md: every shipped configuration on every architecture, compiled here."""
+"""The table of machine code in docs/kernels.md: every shipped configuration on every architecture, compiled here.
+Digests of those that are as expected go into a record, so that tests compile only what has changed since."""
 
+import json
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -7,15 +9,17 @@ from pathlib import Path
 
 import triton
 
-from engine.kernels.gpu.ahead_of_time import Outcome, Report, compile_all
-from engine.kernels.gpu.compilation import ARCHITECTURES
+from engine.kernels.gpu.ahead_of_time import Outcome, Report, compile_all, digest, shipped
+from engine.kernels.gpu.compilation import ARCHITECTURES, Compilation
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "kernels.md"
+RECORD = Path(__file__).with_name("machine_code.json")  #: digest -> name
 _BEGIN, _END = "<!-- generated: make kernel-report -->\n", "<!-- end of what is generated -->\n"
 
 
-def write_report(document: Path = DOCUMENT) -> int:
-    """Write the table. Returns 1 if a configuration is not as expected; the table is written in any case."""
+def write_report(document: Path = DOCUMENT, record: Path = RECORD) -> int:
+    """Write the table and the record. Returns 1 if a configuration is not as expected; it is in the table in any case,
+    and never in the record."""
     outcomes: list[Outcome] = []
     for outcome in compile_all():
         outcomes.append(outcome)
@@ -24,7 +28,14 @@ def write_report(document: Path = DOCUMENT) -> int:
     before, _, rest = text.partition(_BEGIN)
     _, _, after = rest.partition(_END)
     document.write_text(before + _BEGIN + "\n" + table(outcomes) + "\n" + _END + after, encoding="utf-8")
+    record.write_text(json.dumps(record_of(shipped(), outcomes), indent=0) + "\n", encoding="utf-8")
     return int(any(outcome.violations for outcome in outcomes))
+
+
+def record_of(compilations: Sequence[Compilation], outcomes: Sequence[Outcome]) -> dict[str, str]:
+    """Digest -> name of the configurations that are as expected on every architecture."""
+    wrong = {outcome.name for outcome in outcomes if outcome.violations}
+    return {digest(each): each.name for each in compilations if each.name not in wrong}
 
 
 def table(outcomes: Sequence[Outcome]) -> str:

@@ -1,13 +1,15 @@
 """Checks the machine code of the shipped kernel configurations without a GPU: compile, disassemble, compare.
 
-python -m engine.kernels.gpu.ahead_of_time [--architecture N ...] [--name TEXT] [MODULE ...] prints one JSON object per
-configuration and architecture; the exit status is 1 if any expectation is violated. MODULE: a module with a function
-`shipped()`; the default is every such file of this package. Never imported while serving; does not work under
-TRITON_INTERPRET.
+python -m engine.kernels.gpu.ahead_of_time [--architecture N ...] [--name TEXT] [--record FILE] [MODULE ...] prints one
+JSON object per configuration and architecture; the exit status is 1 if any expectation is violated. MODULE: a module
+with a function `shipped()`; the default is every such file of this package. FILE: the record of configurations that
+`make kernel-report` has checked; of those only one of each kernel is compiled. Never imported while serving; does not
+work under TRITON_INTERPRET.
 """
 
 import argparse
 import functools
+import hashlib
 import importlib
 import json
 import os
@@ -17,11 +19,12 @@ import subprocess
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass
 from multiprocessing import get_context
 from pathlib import Path
+from typing import Any
 
 import triton
 from triton.backends.compiler import GPUTarget
@@ -128,6 +131,44 @@ def violations(compilation: Compilation, report: Report) -> list[str]:
     return found
 
 
+@functools.cache
+def _rules() -> str:
+    """Digest of this package's files that say how configurations are compiled and judged, and of Triton's version."""
+    files = (Path(gpu.__path__[0], f"{name}.py") for name in ("ahead_of_time", "compilation", "dependent_launch"))
+    return hashlib.sha256(b"".join(file.read_bytes() for file in files) + triton.__version__.encode()).hexdigest()
+
+
+def digest(compilation: Compilation) -> str:
+    """Equal for two configurations only if machine code and expectations are, on every architecture: the source of the
+    kernel and of all it calls, all arguments of the compilation, how it is judged, and Triton's version."""
+
+    def key(value: Any) -> str:
+        return str(getattr(value, "cache_key", None) or repr(value))
+
+    parts = (
+        _rules(),
+        compilation.kernel.cache_key,
+        sorted(compilation.signature.items()),
+        sorted((name, key(value)) for name, value in compilation.constants.items()),
+        sorted(compilation.divisible_by_16),
+        (compilation.num_warps, compilation.num_stages, compilation.has_fused_products),
+        (compilation.expectation, compilation.architectures),
+    )
+    return hashlib.sha256(repr(parts).encode()).hexdigest()[:32]
+
+
+def to_compile(compilations: Sequence[Compilation], recorded: Collection[str]) -> list[int]:
+    """Indices of the configurations whose digests are not recorded, and of the first one of each kernel."""
+    seen: set[str] = set()
+    found = []
+    for index, compilation in enumerate(compilations):
+        kernel = compilation.kernel.cache_key
+        if kernel not in seen or digest(compilation) not in recorded:
+            found.append(index)
+        seen.add(kernel)
+    return found
+
+
 def kernel_modules() -> list[str]:
     """Names of this package's modules that have a function `shipped()`."""
     names = (f"{gpu.__name__}.{module.name}" for module in pkgutil.iter_modules(gpu.__path__))
@@ -160,19 +201,22 @@ def compile_all(
     architectures: Sequence[int] = ARCHITECTURES,
     *,
     name_contains: str = "",
+    recorded: Collection[str] = (),
     num_processes: int | None = None,
 ) -> Iterator[Outcome]:
     """Compile every configuration for every architecture that it is shipped for, and yield the outcomes in that order.
 
-    Runs num_processes at a time (default: one per core). A compiler error is an outcome, not an exception.
+    recorded: digests of configurations that need not be compiled again, see to_compile. Runs num_processes at a time
+    (default: one per core). A compiler error is an outcome, not an exception.
     """
     names = tuple(kernel_modules() if modules is None else modules)
+    compilations = shipped(names)
     jobs = [
         (names, index, architecture)
-        for index, compilation in enumerate(shipped(names))
-        if name_contains in compilation.name
+        for index in to_compile(compilations, recorded)
+        if name_contains in compilations[index].name
         for architecture in architectures
-        if architecture in compilation.architectures
+        if architecture in compilations[index].architectures
     ]
     # Spawned, not forked: this process may have started threads.
     with ProcessPoolExecutor(num_processes or os.cpu_count(), mp_context=get_context("spawn")) as pool:
@@ -225,10 +269,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("modules", nargs="*", metavar="MODULE")
     parser.add_argument("--architecture", type=int, action="append", choices=ARCHITECTURES)
     parser.add_argument("--name", default="", help="only configurations whose name holds this text")
+    parser.add_argument("--record", type=Path, help="configurations that were checked before, by digest")
     chosen = parser.parse_args(arguments)
     is_fine = True
     architectures = chosen.architecture or ARCHITECTURES
-    for outcome in compile_all(chosen.modules or None, architectures, name_contains=chosen.name):
+    recorded = json.loads(chosen.record.read_text()) if chosen.record else {}
+    for outcome in compile_all(chosen.modules or None, architectures, name_contains=chosen.name, recorded=recorded):
         is_fine = is_fine and not outcome.violations
         print(json.dumps(asdict(outcome)), flush=True)
     sys.exit(not is_fine)
