@@ -3,6 +3,7 @@ device Triton's kernels run in its interpreter, and what is drawn at random is t
 
 import contextlib
 import os
+import platform
 import sys
 from collections.abc import Generator
 from importlib import metadata
@@ -23,6 +24,10 @@ def _may_have_cuda() -> bool:
 # Triton reads it when it is first imported, and transformers imports it while tests are still being collected.
 if not _may_have_cuda():
     os.environ.setdefault("TRITON_INTERPRET", "1")
+    # The interpreter's products are NumPy's. Where OpenBLAS takes its kernels of Haswell and Zen, the bits of a row
+    # depend on its place among the rows, which they do not on a device. It is read when NumPy is first imported.
+    if platform.machine() == "x86_64":
+        os.environ["OPENBLAS_CORETYPE"] = "Sandybridge"
 
 
 with contextlib.suppress(ImportError):  # a GPU machine may have little more than pytest
