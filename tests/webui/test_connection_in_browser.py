@@ -165,7 +165,9 @@ def test_an_answer_that_breaks_after_its_head_is_a_lost_answer(visit: Visit, net
 def test_a_question_goes_to_another_server_though_the_load_of_its_page_is_not_over(visit: Visit) -> None:
     """The web UI is killed in the second in which a page was opened and a question was sent. What ends the load of the
     page brings nothing along: it must not keep the question from being sent again."""
-    page, held, asked = visit.page, [], []
+    page = visit.page
+    held: list[Any] = []
+    asked: list[Any] = []
 
     def join(route: Any) -> None:
         data = route.request.post_data_json["data"]
