@@ -7,8 +7,9 @@ FUZZ_ARGS ?=
 CLIENTS ?=
 BENCH_ARGS ?= --against transformers
 FAULTS ?=
+FAILOVERS ?=
 
-.PHONY: help up test faults format bench bench-performance measure-performance bench-memory kernel-report pages fuzz soak-memory attacks clients parity screenshots clean structured-output distributions families
+.PHONY: help up test faults format bench bench-performance measure-performance bench-memory kernel-report pages fuzz soak-memory attacks clients parity screenshots clean structured-output distributions families failovers
 
 help:
 	@echo "make up           start the arena on this machine (UP_ARGS='--model NAME=PATH_OR_HUB_ID ...')"
@@ -26,6 +27,7 @@ help:
 	@echo "make distributions 20,000 draws of each pair of sampling parameters against the exact distribution"
 	@echo "make attacks      the attackers' scripts at full length: 300 battles, 200 prompts of others; prints what they found"
 	@echo "make clients      client libraries from PyPI against a worker, one line for each check (CLIENTS='--through arena litellm')"
+	@echo "make failovers    50 fail-overs of a store with Sentinel under votes (FAILOVERS='--rounds N --vote-replicas N')"
 	@echo "make parity       every architecture against transformers under all settings, and docs/parity.md"
 	@echo "make families     an arena of tiny Qwen3.5, Gemma 4, gpt-oss, Granite 4 and GGUF models: battles in a browser, with pictures"
 	@echo "make screenshots  take the pictures of the documentation again"
@@ -101,6 +103,10 @@ distributions:
 families:
 	@$(PYTHON) -I cli/bootstrap.py --extra dev --chromium --compiler
 	@exec $(VENV)/bin/python -m tests.families families
+
+failovers:
+	@$(PYTHON) -I cli/bootstrap.py --extra dev
+	@exec $(VENV)/bin/python -m tests.failovers $(FAILOVERS)
 
 attacks:
 	@$(PYTHON) -I cli/bootstrap.py --extra dev

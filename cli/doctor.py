@@ -23,6 +23,7 @@ from cli.arena.data_dir import DataDir, default_data_dir
 from cli.arena.embedded_redis import find_binary
 from cli.arena.processes import default_threads
 from cli.errors import CliError
+from cli.external_store import external_store, problems_of
 from cli.model_config import read_model_config
 from engine.config import usable_kv_dtypes
 from engine.errors import CheckpointError
@@ -268,11 +269,14 @@ def _version_of(package: str) -> str | None:
 
 
 def _check_store() -> Iterator[Finding]:
-    url = os.environ.get("AGON_REDIS_URL") or os.environ.get("REDIS_URL")
-    if url:
-        yield Finding("store", Verdict.OK, "an external Redis, from REDIS_URL; it must run with appendfsync always")
-        return
     try:
+        external = external_store()
+        if external is not None:
+            line, problems = problems_of(external)
+            yield Finding("store", Verdict.OK, line)
+            for problem in problems:
+                yield Finding("store", Verdict.PROBLEM, problem)
+            return
         binary = find_binary()
     except CliError as error:
         yield Finding("store", Verdict.PROBLEM, str(error))

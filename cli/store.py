@@ -1,6 +1,7 @@
-"""`agon store check | repair | restore | reset`: the store of a data directory and the journal beside it.
+"""`agon store check | repair | restore | reset | acl`: the store of a data directory and the journal beside it.
 
-All but `check` need a stopped arena. With AGON_REDIS_URL or REDIS_URL the store is that one, as for `agon up`.
+All but `check` and `acl` need a stopped arena. With AGON_REDIS_URL or REDIS_URL the store is that one, as for
+`agon up`.
 """
 
 import asyncio
@@ -18,7 +19,11 @@ from cli.arena.embedded_redis import EmbeddedRedis, find_binary
 from cli.arena.mend import damage_on_loading, new_set_aside
 from cli.arena.store_server import FOLDER, copied_store, served_store
 from cli.errors import CliError, DataDirInUse
+from cli.external_store import external_store, problems_of
 from cli.store_votes import compare, journals, read_source, read_store, restore_votes, rewrite_journal
+from controller.store.address import StoreAddress, parse_address
+from controller.store.permissions import acl_rule
+from controller.store_config import StoreSettings
 from controller.votes.vote_log import LogEntry
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, help="The store, and the journal of votes.")
@@ -31,16 +36,17 @@ _PREFIX = "agon:v1"
 
 @app.command()
 def check(data_dir: DataDirFlag = None, key_prefix: KeyPrefix = _PREFIX) -> None:
-    """Read the store's files, every line of the journal, and compare all votes of both. Exit code 1 if something is
-    wrong. The arena may run."""
+    """Read the store's files, every line of the journal, and compare all votes of both; of a store of your own ask
+    its version, settings and replicas, too. Exit code 1 if something is wrong. The arena may run."""
     folder = DataDir(data_dir or default_data_dir())
     is_running = folder.running() is not None
-    problems = [] if _external_url() else _check_files(folder, is_running)
+    external = external_store()
+    problems = _check_files(folder, is_running) if external is None else _check_server(external)
     problems += _check_journals(folder)
     if not problems:
         journalled = _journalled(folder)  # before the store, which is written first
-        with _store_to_read(folder, is_running) as url:
-            problems += _check_votes(journalled, asyncio.run(read_store(url, key_prefix)))
+        with _store_to_read(folder, is_running) as address:
+            problems += _check_votes(journalled, asyncio.run(read_store(address, key_prefix)))
     for problem in problems:
         print(f"PROBLEM  {problem}")
     if problems:
@@ -51,7 +57,7 @@ def check(data_dir: DataDirFlag = None, key_prefix: KeyPrefix = _PREFIX) -> None
 def repair_store(data_dir: DataDirFlag = None, key_prefix: KeyPrefix = _PREFIX) -> None:
     """Keep what can be read of damaged files, set the damaged ones aside, and restore the votes from the journal."""
     with _stopped(data_dir) as folder:
-        if not _external_url():
+        if external_store() is None:
             binary = find_binary()
             damage = find_damage(folder.store) or damage_on_loading(folder.store, binary)
             done = repair(folder.store, damage, binary, new_set_aside(folder)) if damage else "files are whole"
@@ -80,7 +86,8 @@ def restore(
     with _stopped(data_dir) as folder:
         if source.is_dir():
             with copied_store(_store_in(source), find_binary()) as url:
-                votes: Iterable[LogEntry] = asyncio.run(read_store(url, key_prefix)).values()
+                address = parse_address(url)
+                votes: Iterable[LogEntry] = asyncio.run(read_store(address, key_prefix)).values()
             _restore(folder, key_prefix, list(votes))
         else:
             _restore(folder, key_prefix, list(read_source(source)))
@@ -91,7 +98,7 @@ def reset(
     data_dir: DataDirFlag = None, yes: Annotated[bool, typer.Option("--yes", help="Really do it.")] = False
 ) -> None:
     """Begin anew: set store and journal aside, so that nothing brings the votes back. Nothing is deleted."""
-    if _external_url():
+    if external_store() is not None:
         raise CliError("the store is an external one: empty it yourself, then move the journal folder away.")
     with _stopped(data_dir) as folder:
         if not yes:
@@ -101,6 +108,21 @@ def reset(
             if path.exists():
                 path.rename(aside / path.name)
         print(f"store and journal are in {aside}; the next `agon up` begins without votes")
+
+
+@app.command()
+def acl(
+    key_prefix: KeyPrefix = _PREFIX,
+    user: Annotated[str, typer.Option(help="Name of the user.")] = "agon",
+) -> None:
+    """Print the line of an ACL file that lets a user do what a controller does, and nothing else."""
+    print(acl_rule(user, [key_prefix], password=None))
+
+
+def _check_server(settings: StoreSettings) -> list[str]:
+    line, problems = problems_of(settings)
+    print(f"store    {line}")
+    return [f"the store: {problem}." for problem in problems]
 
 
 def _check_files(folder: DataDir, is_running: bool) -> list[str]:
@@ -150,17 +172,14 @@ def _check_votes(journalled: list[LogEntry], stored: dict[str, LogEntry]) -> lis
 
 def _restore(folder: DataDir, key_prefix: str, votes: list[LogEntry], *, is_exact: bool = False) -> None:
     """Bring back what the store lacks; with `is_exact` also what it has in another form."""
-    with _store_to_write(folder) as url:
-        num_restored, num_votes = asyncio.run(restore_votes(url, key_prefix, votes, are_exact=is_exact))
+    with _store_to_write(folder) as address:
+        num_restored, num_votes = asyncio.run(restore_votes(address, key_prefix, votes, are_exact=is_exact))
     print(f"votes    {num_restored} restored, {num_votes} in the store")
 
 
-def _external_url() -> str | None:
-    return os.environ.get("AGON_REDIS_URL") or os.environ.get("REDIS_URL") or None
-
-
 def _journal(folder: DataDir) -> Path:
-    return folder.journal(_external_url())
+    external = external_store()
+    return folder.journal(None if external is None else external.redis_url)
 
 
 def _store_in(source: Path) -> Path:
@@ -186,20 +205,20 @@ def _stopped(data_dir: Path | None) -> Iterator[DataDir]:
 
 
 @contextmanager
-def _store_to_read(folder: DataDir, is_running: bool) -> Iterator[str]:
-    if (url := _external_url()) is not None:
-        yield url
+def _store_to_read(folder: DataDir, is_running: bool) -> Iterator[StoreAddress]:
+    if (external := external_store()) is not None:
+        yield external.store_address()
     elif is_running:
-        yield EmbeddedRedis(folder.store, find_binary()).url
+        yield parse_address(EmbeddedRedis(folder.store, find_binary()).url)
     else:
         with copied_store(folder.store, find_binary()) as url:
-            yield url
+            yield parse_address(url)
 
 
 @contextmanager
-def _store_to_write(folder: DataDir) -> Iterator[str]:
-    if (url := _external_url()) is not None:
-        yield url
+def _store_to_write(folder: DataDir) -> Iterator[StoreAddress]:
+    if (external := external_store()) is not None:
+        yield external.store_address()
     else:
         with served_store(folder.store, find_binary()) as url:
-            yield url
+            yield parse_address(url)

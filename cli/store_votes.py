@@ -8,8 +8,10 @@ from pathlib import Path
 from cli.errors import CliError
 from controller.errors import JournalError
 from controller.metrics import Metrics
+from controller.store.address import StoreAddress
 from controller.store.keys import Keys
 from controller.store.store import Store
+from controller.store.troubles import reason_of
 from controller.votes.journal.comparison import find_differences, logged_vote
 from controller.votes.journal.journal_file import PATTERN, read_entries, salvage, scan, write_new
 from controller.votes.journal.restore import LogRestorer
@@ -62,10 +64,10 @@ def rewrite_journal(path: Path, set_aside: Callable[[], Path]) -> tuple[list[Log
         return votes, f"{path.name}: {len(votes)} votes kept, {num_bad} lines unreadable; the damaged file is {aside}"
 
 
-async def read_store(url: str, key_prefix: str) -> dict[str, LogEntry]:
+async def read_store(address: StoreAddress, key_prefix: str) -> dict[str, LogEntry]:
     """All votes of a store, by battle. Raises CliError."""
     found: dict[str, LogEntry] = {}
-    async with _connected(url) as store:
+    async with connected(address) as store:
         log = VoteLog(store, Keys(key_prefix))
         last_id: str = LOG_START
         while entries := (await log.state(last_id, PIECE)).entries:
@@ -75,11 +77,11 @@ async def read_store(url: str, key_prefix: str) -> dict[str, LogEntry]:
 
 
 async def restore_votes(
-    url: str, key_prefix: str, votes: Iterable[LogEntry], *, are_exact: bool = False
+    address: StoreAddress, key_prefix: str, votes: Iterable[LogEntry], *, are_exact: bool = False
 ) -> tuple[int, int]:
     """Add the votes that the store lacks; with `are_exact`, which is true of a journal's, also those that it has in
     another form. Returns how many, and how many it has then. Raises CliError."""
-    async with _connected(url) as store:
+    async with connected(address) as store:
         keys = Keys(key_prefix)
         restorer = LogRestorer(store, keys, VoteLog(store, keys), battle_ttl_s=_BATTLE_TTL_S)
         restored = await restorer.restore([lambda: votes], are_exact=are_exact)
@@ -95,12 +97,14 @@ def compare(journalled: Iterable[LogEntry], stored_votes: Mapping[str, LogEntry]
 
 
 @asynccontextmanager
-async def _connected(url: str) -> AsyncIterator[Store]:
-    store = Store(url, timeout_s=_TIMEOUT_S, metrics=Metrics())
+async def connected(address: StoreAddress, *, timeout_s: float = _TIMEOUT_S) -> AsyncIterator[Store]:
+    """A client of a store. Raises CliError, with the reason, where it does not answer."""
+    store = Store(address, timeout_s=timeout_s, metrics=Metrics())
     try:
         yield store
     except ApiError as error:
-        raise CliError(error.message) from None
+        reason = reason_of(error.__cause__) if error.__cause__ is not None else "unknown"
+        raise CliError(f"{address.shown}: {error.message} ({reason})") from None
     finally:
         await store.close()
 

@@ -25,14 +25,12 @@ from controller.battles.matchmaking import WEIGH_S
 from controller.battles.turn_takeover import ROUND_S
 from controller.config import Settings
 from controller.metrics import Metrics
-from controller.store.durability import check_durability
 from controller.store.store import Store
 from controller.votes.boards.leaderboards import BACKGROUND_S, CHECKPOINT_S
 from controller.votes.boards.model_cards import REFRESH_S as CARDS_S
 from controller.votes.journal import follower, transcripts
 from service_kit.app import bare_app
 from service_kit.bodies import Bodies
-from service_kit.cancellation import cancel
 from service_kit.cors import Cors, CrossOrigin
 from service_kit.origins import Hosts, OriginGuard, is_loopback
 from service_kit.request_ids import RequestIds
@@ -52,7 +50,12 @@ def create_app(settings: Settings, *, host: str = "127.0.0.1", bodies: Bodies | 
     """
     settings.require_tokens()
     metrics = Metrics()
-    store = Store(settings.redis_url, timeout_s=settings.store_timeout_s, metrics=metrics)
+    store = Store(
+        settings.store_address(),
+        timeout_s=settings.store_timeout_s,
+        metrics=metrics,
+        num_replicas=settings.needed_replicas,
+    )
     base = build_base(settings, metrics, store)
     workers = build_worker_parts(settings, base)
     battles = build_battle_parts(settings, base, workers)
@@ -129,9 +132,7 @@ def _lifespan(
         """Starts even without a store: the app answers 503 until the store is reachable."""
         workers.http.start()
         base.background.start()
-        durability = asyncio.create_task(check_durability(base.store, has_journal=battles.journal is not None))
         yield
-        await cancel(durability)
         battles.takeover.close()
         chats.takeover.close()
         await asyncio.gather(battles.runner.close(), chats.runner.close())

@@ -1,23 +1,23 @@
 """Settings of the controller, read once at start. The environment is read here and nowhere else.
 
 Every setting is an environment variable with the prefix AGON_; secrets may come from a file named by AGON_..._FILE.
+Those of the store are in controller/store_config.py.
 """
 
 from ipaddress import IPv4Network, IPv6Network, ip_network
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-from pydantic import AliasChoices, BeforeValidator, Field, FilePath, SecretStr, model_validator
-from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+from pydantic import BeforeValidator, Field, FilePath, SecretStr
+from pydantic_settings import NoDecode
 
 from controller.errors import ConfigurationError
+from controller.store_config import StoreSettings
 from service_kit.cors import CORS_ORIGINS_HELP, CorsOrigins
 from service_kit.origins import ALLOWED_HOSTS_HELP, AllowedHosts
 
 MIN_TOKEN_CHARS = 16
 WEEK_S = 604_800
-
-_SECRETS = ("worker_token", "admin_token", "api_keys", "voter_key", "proxy_token", "captcha_secret")
 
 
 def _as_list(value: object) -> object:
@@ -27,13 +27,6 @@ def _as_list(value: object) -> object:
 def _as_networks(value: object) -> object:
     names = _as_list(value)
     return tuple(ip_network(name) if isinstance(name, str) else name for name in names)  # type: ignore[attr-defined]
-
-
-def _read_secret(name: str, path: str | Path) -> str:
-    try:
-        return Path(path).read_text().strip()
-    except OSError as error:
-        raise ConfigurationError(f"AGON_{name.upper()}_FILE cannot be read: {error.strerror}.") from None
 
 
 def _none_if_zero(value: object) -> object:
@@ -46,23 +39,12 @@ Seconds = Annotated[float, Field(gt=0)]
 Count = Annotated[int, Field(ge=1)]
 
 
-class Settings(BaseSettings):
+class Settings(StoreSettings):
     """Settings of one controller. Defaults run on a laptop; only the two tokens have none.
 
     Made once, by `python -m controller` or a test, and immutable. Each field's description says what it sets, with its
     unit. Secrets never show in `repr`.
     """
-
-    model_config = SettingsConfigDict(env_prefix="AGON_", frozen=True, extra="ignore", populate_by_name=True)
-
-    redis_url: str = Field(
-        default="redis://127.0.0.1:6379/0",
-        validation_alias=AliasChoices("AGON_REDIS_URL", "REDIS_URL"),
-        description="URL of the Redis store; `REDIS_URL` works too.",
-    )
-    key_prefix: str = Field(
-        default="agon:v1", description="Prefix of all keys in the store, so that two arenas can share one Redis."
-    )
 
     worker_token: SecretStr = Field(
         default=SecretStr(""),
@@ -335,15 +317,6 @@ class Settings(BaseSettings):
     voter_key_file: Path | None = Field(default=None, description="File that holds the voter key.")
     captcha_secret_file: Path | None = Field(default=None, description="File that holds the captcha's secret.")
     proxy_token_file: Path | None = Field(default=None, description="File that holds the proxy token.")
-
-    @model_validator(mode="before")
-    @classmethod
-    def _read_secret_files(cls, values: dict[str, Any]) -> dict[str, Any]:
-        for name in _SECRETS:
-            if path := values.get(f"{name}_file"):
-                text = _read_secret(name, path)
-                values[name] = ",".join(text.split()) if name == "api_keys" else text
-        return values
 
     @property
     def kept_voted_s(self) -> float:

@@ -37,6 +37,10 @@ class Metrics:
         )
         self.workers = Gauge("arena_registry_workers", "Registered workers", ["model", "state"], registry=registry)
         self.redis_errors = Counter("arena_redis_errors", "Failed store operations", ["op"], registry=registry)
+        self.store_replicas = Gauge("arena_store_replicas", "Replicas that follow the store", registry=registry)
+        self.store_durable = Gauge(
+            "arena_store_durable", "Whether the store keeps what it acknowledges, as far as it tells", registry=registry
+        )
         self.rate_limit = Counter("arena_ratelimit", "Rate limit decisions", ["decision"], registry=registry)
         self.open_turns = Gauge("arena_open_turns", "Turns that this controller is running", registry=registry)
 

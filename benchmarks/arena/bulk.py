@@ -19,6 +19,7 @@ import httpx
 
 from benchmarks.arena.running import ADMIN_TOKEN, BenchArena, Probe, cpu_s, peak_mb
 from controller.metrics import Metrics
+from controller.store.address import parse_address
 from controller.store.keys import Keys
 from controller.store.store import Store
 from controller.votes.vote_log import VoteLog
@@ -44,7 +45,7 @@ def fill_store(arena: BenchArena, source: Path, num_votes: int) -> None:
 
 
 async def _append_all(arena: BenchArena, file: IO[bytes], num_votes: int) -> None:
-    store = Store(arena.store_url, timeout_s=60, metrics=Metrics())
+    store = Store(parse_address(arena.store_url), timeout_s=60, metrics=Metrics())
     log = VoteLog(store, Keys("agon:v1"))
     num_there = (await log.state(count=1)).length
     lines = islice(file, num_there, max(num_there, num_votes))

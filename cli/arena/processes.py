@@ -28,6 +28,7 @@ _BAD_SETTINGS, _BAD_CHECKPOINT = frozenset({2}), frozenset({3})
 _PROBE_TIMEOUT_S = 5.0
 _HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
 _ANY_HOST = {"0.0.0.0": "127.0.0.1", "::": "::1"}
+_STORE_PASSWORDS = ("AGON_REDIS_PASSWORD", "AGON_SENTINEL_PASSWORD")  #: only the controller gets them
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,6 +195,7 @@ def _controller(
         environment={
             **_plain_environment(),
             "AGON_REDIS_URL": redis_url,
+            **{name: os.environ[name] for name in _STORE_PASSWORDS if name in os.environ},
             "AGON_WORKER_TOKEN": secrets.worker_token,
             "AGON_ADMIN_TOKEN": secrets.admin_token,
             "AGON_VOTER_KEY": secrets.voter_key,
@@ -275,7 +277,7 @@ def _folder(variable: str, path: Path) -> str:
 def _plain_environment() -> Mapping[str, str]:
     """The environment of every child: that of `agon up` without the secrets and addresses that only some need."""
     secrets = {"AGON_WORKER_TOKEN", "AGON_ADMIN_TOKEN", "AGON_VOTER_KEY", "AGON_PROXY_TOKEN"}
-    private = {*secrets, "AGON_REDIS_URL", "REDIS_URL"}
+    private = {*secrets, *_STORE_PASSWORDS, "AGON_REDIS_URL", "REDIS_URL"}
     environment = {name: value for name, value in os.environ.items() if name not in private}
     return {**environment, "PYTHONUNBUFFERED": "1"}
 

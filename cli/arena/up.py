@@ -22,6 +22,7 @@ from cli.arena.state_file import StateFile
 from cli.arena.status import StatusView, choose_view
 from cli.arena.supervisor import Supervisor
 from cli.engine_options import engine_option
+from cli.external_store import external_store
 from engine.config import KVDType
 from wire.workers import WorkerView
 
@@ -61,6 +62,7 @@ def up(
     engine: Annotated[str | None, typer.Option(hidden=True)] = None,
 ) -> None:
     """Start the whole arena on this machine: store, controller, one worker per model, web UI."""
+    external = external_store()
     settings = ArenaSettings(
         data_dir=(data_dir or default_data_dir()),
         models=parse_models(model),
@@ -71,7 +73,7 @@ def up(
         threads_per_worker=threads_per_worker or default_threads(),
         kv_dtype=kv_dtype,
         engine=engine,
-        redis_url=os.environ.get("AGON_REDIS_URL") or os.environ.get("REDIS_URL") or None,
+        redis_url=None if external is None else external.redis_url,
     )
     folder = DataDir(settings.data_dir)
     folder.create()

@@ -8,7 +8,10 @@ from controller.admin.arena_state import ArenaState
 from controller.admin.failure_log import FailureLog
 from controller.config import Settings
 from controller.metrics import Metrics
+from controller.store.durability import ROUND_S as DURABILITY_S
+from controller.store.durability import DurabilityWatch
 from controller.store.keys import Keys
+from controller.store.sentinel import LOOK_S
 from controller.store.store import Store
 from service_kit.background import BackgroundTasks
 
@@ -34,4 +37,11 @@ def build_base(settings: Settings, metrics: Metrics, store: Store) -> Base:
     state = ArenaState(store, keys, actions, file_terms=settings.terms())
     # A controller without a voter key takes the admin token: all controllers of the arena have it.
     salts = CacheSalts(settings.voter_key.get_secret_value() or settings.admin_token.get_secret_value())
-    return Base(metrics, keys, store, BackgroundTasks(), actions, state, FailureLog(store, keys), salts)
+    durability = DurabilityWatch(
+        store, metrics, has_journal=settings.journal_dir is not None, num_replicas=settings.needed_replicas
+    )
+    background = BackgroundTasks()
+    background.add("durability", durability.look_round, every_s=DURABILITY_S)
+    if settings.store_address().service is not None:
+        background.add("store_primary", store.follow_primary, every_s=LOOK_S)
+    return Base(metrics, keys, store, background, actions, state, FailureLog(store, keys), salts)

@@ -59,6 +59,12 @@ class Keys:
 
     prefix: str
 
+    @property
+    def fence(self) -> str:
+        """String: written after a vote, so that WAITAOF waits for it and for everything before it. No TTL: one small
+        value."""
+        return f"{self.prefix}:fence"
+
     # Workers
 
     @property

@@ -8,34 +8,35 @@ import hashlib
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib import resources
-from importlib.util import find_spec
 from typing import Any, TypeVar, cast
 
-from redis.asyncio import BlockingConnectionPool, ConnectionPool, Redis
-from redis.asyncio.retry import Retry
-from redis.backoff import NoBackoff
-from redis.exceptions import InvalidResponse, NoScriptError, RedisError, ResponseError
+from redis.asyncio import Redis
+from redis.exceptions import (
+    InvalidResponse,
+    NoPermissionError,
+    NoScriptError,
+    OutOfMemoryError,
+    ReadOnlyError,
+    RedisError,
+    ResponseError,
+)
 
 from controller.metrics import Metrics
+from controller.store.address import StoreAddress
+from controller.store.connections import READ_BLOCK_S, make_pools
+from controller.store.troubles import Troubles
 from wire.entry_ids import LOG_START, EntryId, entry_order
 from wire.errors import ApiError, ErrorCode
-
-MAX_CONNECTIONS = 64
-MAX_READERS = 4096  #: one connection per open battle stream
-READ_BLOCK_S = 1.0  #: a blocked read returns after this time at the latest, so that its caller can check the battle
-
-#: redis-py would read its own package metadata for every connection, which takes 0.5 ms of the event loop.
-_NO_CLIENT_NAME: dict[str, Any] = (
-    {"driver_info": None} if find_spec("redis.driver_info") is not None else {"lib_name": None, "lib_version": None}
-)
 
 StreamEntry = tuple[str, dict[str, str]]  #: id and fields
 Result = TypeVar("Result")
 
 #: uvloop's words where asyncio raises an OSError: the connection was reset before a command was written to it.
 _CONNECTION_LOST = "the handler is closed"
-#: Errors of a Redis that cannot serve now. Every other error response is a defect of our commands.
-_NOT_NOW = ("MISCONF", "OOM", "LOADING", "READONLY", "NOREPLICAS", "CLUSTERDOWN", "MASTERDOWN", "BUSY")
+#: Errors of a Redis that cannot serve now, or not us. Every other error response is a defect of our commands. redis-py
+#: makes classes of some, and takes the first word off their text.
+_NOT_NOW = ("MISCONF", "LOADING", "NOREPLICAS", "CLUSTERDOWN", "MASTERDOWN", "BUSY", "NOAUTH")
+_NOT_NOW_CLASSES = (ReadOnlyError, OutOfMemoryError, NoPermissionError)
 
 
 def unavailable() -> ApiError:
@@ -46,34 +47,28 @@ def unavailable() -> ApiError:
 class Store:
     """Owns the connections. `redis` may be used for single idempotent commands, inside `guard`. Connects on demand."""
 
-    def __init__(self, url: str, *, timeout_s: float, metrics: Metrics) -> None:
-        settings: dict[str, Any] = {
-            "decode_responses": True,
-            "encoding_errors": "replace",  # a damaged value is dealt with by its reader
-            "protocol": 2,
-            "socket_connect_timeout": timeout_s / 2,  # a host that is gone is noticed before a command times out
-            "retry": Retry(NoBackoff(), 0),  # redis-py's default repeats every command up to ten times
-            **_NO_CLIENT_NAME,
-        }
-        pool = BlockingConnectionPool.from_url(
-            url, max_connections=MAX_CONNECTIONS, timeout=timeout_s, socket_timeout=timeout_s, **settings
-        )
-        readers = ConnectionPool.from_url(
-            url, max_connections=MAX_READERS, socket_timeout=READ_BLOCK_S + timeout_s, **settings
-        )
-        self.redis: Redis = Redis(connection_pool=pool)
-        self._readers: Redis = Redis(connection_pool=readers)
+    def __init__(self, address: StoreAddress, *, timeout_s: float, metrics: Metrics, num_replicas: int = 0) -> None:
+        """timeout_s: of one command. num_replicas: how many replicas must have a write of `run_replicated` on disk."""
+        pools = make_pools(address, timeout_s=timeout_s)
+        self.redis: Redis = Redis(connection_pool=pools.commands)
+        self._readers: Redis = Redis(connection_pool=pools.readers)
+        self._watch = pools.watch
         self._scripts = _load_scripts()
         self._metrics = metrics
+        self._troubles = Troubles(address)
+        self._num_replicas = num_replicas
+        self._wait_ms = round(450 * timeout_s)  # twice, within the time limit of the command
 
     @contextmanager
     def guard(self, operation: str) -> Iterator[None]:
         """Turns a failure of the store inside the block into ApiError STORE_UNAVAILABLE, counted under `operation`."""
         try:
             yield
+            self._troubles.note_success()
         except (RedisError, OSError, RuntimeError) as error:
             if not _is_failure_of_store(error):
                 raise
+            self._troubles.note(error)
             self._metrics.redis_errors.labels(operation).inc()
             raise unavailable() from error
 
@@ -85,6 +80,50 @@ class Store:
                 return await _call(self.redis.evalsha, digest, len(keys), *keys, *args)
             except NoScriptError:  # nothing was executed, so this is no retry
                 return await _call(self.redis.eval, text, len(keys), *keys, *args)
+
+    async def run_replicated(self, script: str, fence: str, keys: Sequence[str], *args: str | int | float) -> Any:
+        """As `run`; the reply comes when this and all earlier writes are in the append-only files of this store and of
+        the replicas that are asked for. Raises ApiError STORE_UNAVAILABLE also where these are not reached: then the
+        write may be lost with this server, and the same call may be repeated.
+
+        `fence`: a key that is written too, because a script that finds its work done writes nothing, and WAITAOF waits
+        for the connection's own writes.
+        """
+        if not self._num_replicas:
+            return await self.run(script, keys, *args)
+        digest, text = self._scripts[script]
+        with self.guard(script):
+            reply, num_reached = await self._replicated("evalsha", digest, fence, keys, args)
+            if isinstance(reply, NoScriptError):
+                reply, num_reached = await self._replicated("eval", text, fence, keys, args)
+        if num_reached < self._num_replicas:
+            self._metrics.redis_errors.labels("waitaof").inc()
+            self._troubles.note_unreplicated(num_reached, self._num_replicas)
+            raise unavailable()
+        self._troubles.note_replicated()
+        return reply
+
+    async def _replicated(
+        self, command: str, script: str, fence: str, keys: Sequence[str], args: Sequence[str | int | float]
+    ) -> tuple[Any, int]:
+        """The script's reply, or NoScriptError, and how many replicas hold its writes. Raises RedisError."""
+        async with self.redis.pipeline(transaction=False) as pipeline:
+            pipeline.execute_command(command, script, len(keys), *keys, *args)
+            pipeline.set(fence, 1)
+            # A replica answers WAITAOF with what it had on disk when the question came, so alone it takes until the
+            # next second's report. WAIT first: it returns when the replica has read the writes, 0.4 ms for both.
+            pipeline.execute_command("WAIT", self._num_replicas, self._wait_ms)
+            pipeline.execute_command("WAITAOF", 1, self._num_replicas, self._wait_ms)
+            reply, _, _, reached = await _call(pipeline.execute, raise_on_error=False)
+        for found in (reply, reached):
+            if isinstance(found, Exception) and not isinstance(found, NoScriptError):
+                raise found
+        return reply, int(reached[1])
+
+    async def follow_primary(self) -> None:
+        """Background work: where Sentinel says which server is the store, look whether that has changed."""
+        if self._watch is not None:
+            await self._watch.look()
 
     async def read_stream(self, key: str, after: EntryId, *, block: bool, count: int = 256) -> list[StreamEntry]:
         """At most `count` entries of a stream after the id `after`; with `block`, waits up to READ_BLOCK_S for the
@@ -117,13 +156,15 @@ class Store:
         """Close all connections; blocked reads end with an error."""
         await self.redis.aclose(close_connection_pool=True)
         await self._readers.aclose(close_connection_pool=True)
+        if self._watch is not None:
+            await self._watch.close()
 
 
 def _is_failure_of_store(error: Exception) -> bool:
     """Whether the store could not serve; any other error is a defect of ours."""
     match error:
         case ResponseError():
-            return str(error).startswith(_NOT_NOW)
+            return isinstance(error, _NOT_NOW_CLASSES) or str(error).startswith(_NOT_NOW)
         case RuntimeError():
             return _CONNECTION_LOST in str(error)
     return True

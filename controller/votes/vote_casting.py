@@ -1,8 +1,8 @@
 """Casting a vote: one Lua script accepts and records it; this module makes the record and the reply.
 
-The reply is sent after two fsyncs: the store's, because Redis with `appendfsync always` answers after it, and the
-journal's, where this controller keeps one. A vote without a reply is in an unknown state, not failed: the same vote
-sent again gets the same reply.
+The reply is sent after these fsyncs: the store's, because Redis with `appendfsync always` answers after it; those of
+its replicas, where a vote needs them; and the journal's, where this controller keeps one. A vote without a reply is in
+an unknown state, not failed: the same vote sent again gets the same reply.
 """
 
 import logging
@@ -82,8 +82,9 @@ class VoteCasting:
                 raise stale(battle)
             record = _record(battle, vote, voter, self._pace)
             num_seen, last_seen = self._journal.seen if self._journal else (0, LOG_START)
-            answer = await self._store.run(
+            answer = await self._store.run_replicated(
                 "cast_vote",
+                self._keys.fence,
                 [self._keys.battle(battle_id), self._keys.votes, self._keys.logged_battles],
                 battle.owner.voter,
                 vote.outcome,

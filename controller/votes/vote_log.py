@@ -199,7 +199,8 @@ class VoteLog:
         parts: list[str | int] = []
         for entry in entries:
             parts += [key_of(entry), stored(entry), round(entry.time * 1000)]
-        imported: int = await self._store.run("import_votes", [self._keys.votes, self._keys.logged_battles], *parts)
+        keys = [self._keys.votes, self._keys.logged_battles]
+        imported: int = await self._store.run_replicated("import_votes", self._keys.fence, keys, *parts)
         return imported
 
     def _entry(self, entry_id: str, fields: dict[str, str]) -> LogEntry:

@@ -16,6 +16,7 @@ from cli.arena.store_server import FOLDER, copied_store, loads, served_store
 from cli.errors import StoreError
 from cli.main import main
 from cli.store_votes import read_store
+from controller.store.address import parse_address
 from controller.votes.journal.journal_file import JournalFile, read_entries
 from controller.votes.vote_log import LogEntry, stored
 from wire.votes import VotedSide, VoteRecord
@@ -84,7 +85,7 @@ def _incremental(folder: DataDir) -> Path:
 
 def _store(folder: DataDir) -> list[LogEntry]:
     with copied_store(folder.store, find_binary()) as url:
-        return list(asyncio.run(read_store(url, PREFIX)).values())
+        return list(asyncio.run(read_store(parse_address(url), PREFIX)).values())
 
 
 def _agon(*arguments: str) -> int:

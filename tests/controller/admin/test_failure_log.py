@@ -7,6 +7,7 @@ import pytest
 
 from controller.admin.failure_log import MAX_KINDS, FailureLog
 from controller.metrics import Metrics
+from controller.store.address import parse_address
 from controller.store.keys import Keys
 from controller.store.store import Store
 from tests.controller.support.running import StoreProcess
@@ -14,7 +15,7 @@ from tests.controller.support.running import StoreProcess
 
 @pytest.fixture
 async def store(shared_store: StoreProcess) -> AsyncGenerator[Store, None]:
-    store = Store(shared_store.url, timeout_s=10, metrics=Metrics())
+    store = Store(parse_address(shared_store.url), timeout_s=10, metrics=Metrics())
     yield store
     await store.close()
 
@@ -42,7 +43,7 @@ async def test_a_day_ends_after_24_hours(store: Store) -> None:
 
 
 async def test_what_was_noted_while_the_store_was_away_is_counted_later(own_store: StoreProcess) -> None:
-    store = Store(own_store.url, timeout_s=1, metrics=Metrics())
+    store = Store(parse_address(own_store.url), timeout_s=1, metrics=Metrics())
     log = FailureLog(store, Keys("test"))
     own_store.kill()
     log.note("worker vanished", "raven")

@@ -11,6 +11,7 @@ from controller.battles.battle_record import Battle, StoredTurn
 from controller.battles.battle_store import BattleStore
 from controller.battles.turn_writer import TurnWriter
 from controller.metrics import Metrics
+from controller.store.address import parse_address
 from controller.store.keys import Keys
 from controller.store.store import Store, unavailable
 from controller.workers.congestion import FULL_S
@@ -26,7 +27,7 @@ class LossyStore(Store):
     """Executes every script and loses the answers of `script`, `num_lost` times."""
 
     def __init__(self, url: str, script: str, num_lost: int) -> None:
-        super().__init__(url, timeout_s=5.0, metrics=Metrics())
+        super().__init__(parse_address(url), timeout_s=5.0, metrics=Metrics())
         self._script = script
         self.num_lost = num_lost
 

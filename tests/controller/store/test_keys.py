@@ -26,6 +26,7 @@ RELEASED = {
     "running_chats": (KEYS.running_chats, "p:chat-turns"),
     "chats_of": (KEYS.chats_of(Pseudonym("x")), "p:chats-of:x"),
     "votes": (KEYS.votes, "p:votes"),
+    "fence": (KEYS.fence, "p:fence"),
     "logged_battles": (KEYS.logged_battles, "p:logged"),
     "arena": (KEYS.arena, "p:arena"),
     "restoration": (KEYS.restoration, "p:restoration"),

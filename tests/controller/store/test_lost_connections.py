@@ -7,8 +7,10 @@ import threading
 
 import pytest
 import uvloop
+from redis.exceptions import ResponseError
 
 from controller.metrics import Metrics
+from controller.store.address import parse_address
 from controller.store.store import Store
 from wire.errors import ApiError, ErrorCode
 
@@ -49,7 +51,7 @@ class DroppingServer:
 async def outcomes_of_pings(pause_s: float) -> list[Exception | None]:
     """What pings raise, each sent on a connection that was dropped `pause_s` before."""
     server = DroppingServer()
-    store = Store(await server.start(), timeout_s=1.0, metrics=Metrics())
+    store = Store(parse_address(await server.start()), timeout_s=1.0, metrics=Metrics())
     outcomes: list[Exception | None] = []
     for _ in range(6):
         await store.redis.ping()
@@ -93,7 +95,7 @@ def _answer_once(listener: socket.socket, reply: bytes) -> None:
 
 
 async def _outcome_of_ping(port: int) -> Exception | None:
-    store = Store(f"redis://127.0.0.1:{port}/0", timeout_s=1.0, metrics=Metrics())
+    store = Store(parse_address(f"redis://127.0.0.1:{port}/0"), timeout_s=1.0, metrics=Metrics())
     try:
         await store.ping()
     except Exception as error:
@@ -104,6 +106,28 @@ async def _outcome_of_ping(port: int) -> Exception | None:
 
 
 def test_a_defect_of_ours_is_not_taken_for_a_failing_store() -> None:
-    store = Store("redis://127.0.0.1:1/0", timeout_s=1.0, metrics=Metrics())
+    store = Store(parse_address("redis://127.0.0.1:1/0"), timeout_s=1.0, metrics=Metrics())
     with pytest.raises(RuntimeError, match="ours"), store.guard("test"):
         raise RuntimeError("a defect of ours")
+
+
+@pytest.mark.parametrize(
+    ("reply", "is_failure_of_store"),
+    [
+        ("READONLY You can't write against a read only replica.", True),
+        ("OOM command not allowed when used memory > 'maxmemory'.", True),
+        ("NOPERM this user has no permissions to run the 'get' command", True),
+        ("MISCONF Errors writing to the AOF file", True),
+        ("NOREPLICAS Not enough good replicas to write.", True),
+        ("WRONGTYPE Operation against a key holding the wrong kind of value", False),
+    ],
+)
+async def test_errors_of_a_store_that_cannot_serve_are_told_from_defects(reply: str, is_failure_of_store: bool) -> None:
+    server = DroppingServer(f"-{reply}\r\n".encode())
+    store = Store(parse_address(await server.start()), timeout_s=1.0, metrics=Metrics())
+
+    with pytest.raises(ApiError if is_failure_of_store else ResponseError):
+        await store.run_replicated("name_arena", "fence", ["key"], "arena")
+
+    await store.close()
+    server.stop()

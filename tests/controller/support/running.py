@@ -9,6 +9,7 @@ from collections.abc import AsyncGenerator, Generator
 from pathlib import Path
 
 import uvicorn
+from redis import Redis
 
 from cli.arena.embedded_redis import EmbeddedRedis, find_binary
 from service_kit.heads import BoundedHttp
@@ -26,6 +27,15 @@ class StoreProcess:
     def url(self) -> str:
         """URL of its socket for redis-py."""
         return self._embedded.url
+
+    def url_of(self, user: str, password: str) -> str:
+        """The same for a user of `add_user`."""
+        return self.url.replace("unix://", f"unix://{user}:{password}@", 1)
+
+    def add_user(self, rule: str) -> None:
+        """Add a user by the line of an ACL file."""
+        with Redis.from_url(self.url) as client:
+            client.execute_command("ACL SETUSER", *rule.split()[1:])
 
     def start(self) -> None:
         """Start the process and wait until it answers."""

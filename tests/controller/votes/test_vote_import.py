@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from controller.metrics import Metrics
+from controller.store.address import parse_address
 from controller.store.keys import Keys
 from controller.store.store import Store, unavailable
 from controller.votes.vote_import import BATCH_BYTES, MAX_LINE_BYTES, VoteImport
@@ -41,7 +42,7 @@ class _Log(VoteLog):
     """Keeps what is appended; fails `failures` times before."""
 
     def __init__(self, failures: int = 0) -> None:
-        store = Store("redis://127.0.0.1:1/0", timeout_s=1, metrics=Metrics())
+        store = Store(parse_address("redis://127.0.0.1:1/0"), timeout_s=1, metrics=Metrics())
         super().__init__(store, Keys("none"))
         self.battles: list[str] = []
         self.failures = failures

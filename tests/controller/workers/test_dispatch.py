@@ -12,6 +12,7 @@ import pytest
 from controller.access.addresses import ClientAddress
 from controller.access.rate_limits import Rate, RateLimiter, Rates
 from controller.metrics import Metrics
+from controller.store.address import parse_address
 from controller.store.keys import Keys
 from controller.store.store import Store
 from controller.workers.breaker import FAILURES_TO_OPEN, CircuitBreaker
@@ -32,7 +33,7 @@ class _Parts:
     def __init__(self, url: str, lease_s: float) -> None:
         self.keys = Keys(f"test:{secrets.token_hex(6)}")
         metrics = Metrics()
-        self.store = Store(url, timeout_s=10, metrics=metrics)
+        self.store = Store(parse_address(url), timeout_s=10, metrics=metrics)
         self.table = RoutingTable(self.store, self.keys)
         self.breaker = CircuitBreaker()
         self.dispatcher = Dispatcher(self.store, self.keys, self.table, self.breaker, lease_s=lease_s)

@@ -6,6 +6,7 @@ from typing import Any, cast
 import pytest
 
 from controller.metrics import Metrics
+from controller.store.address import parse_address
 from controller.store.keys import Keys
 from controller.store.store import Store
 from controller.votes.boards.board_view import BoardQuery, fold_log, view_of
@@ -197,7 +198,7 @@ async def test_a_board_lacks_no_vote_that_is_older_than_promised() -> None:
     boards = Leaderboards(
         cast(VoteLog, log),
         metrics,
-        ModelCards(Store("unix:///nowhere", timeout_s=1.0, metrics=metrics), Keys("p"), lambda: 0.0),
+        ModelCards(Store(parse_address("unix:///nowhere"), timeout_s=1.0, metrics=metrics), Keys("p"), lambda: 0.0),
         models=tuple,
         clock=lambda: 0.0,
         refresh_s=1.0,

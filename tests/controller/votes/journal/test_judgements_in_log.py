@@ -9,6 +9,7 @@ import pytest
 from redis.asyncio import Redis
 
 from controller.metrics import Metrics
+from controller.store.address import parse_address
 from controller.store.store import Store
 from controller.votes.vote_log import VoteLog
 from tests.controller.support.arena import Arena, eventually, make_settings, running_arena
@@ -19,7 +20,7 @@ from wire.judgements import Judgement
 
 @contextlib.asynccontextmanager
 async def _log(arena: Arena) -> AsyncGenerator[VoteLog, None]:
-    store = Store(arena.settings.redis_url, timeout_s=5, metrics=Metrics())
+    store = Store(parse_address(arena.settings.redis_url), timeout_s=5, metrics=Metrics())
     yield VoteLog(store, arena.keys)
     await store.close()
 
