@@ -22,6 +22,7 @@ from controller.assembly.chats import ChatParts, build_chat_parts
 from controller.assembly.routes import add_routes
 from controller.assembly.workers import WorkerParts, build_worker_parts
 from controller.battles.matchmaking import WEIGH_S
+from controller.battles.trails import FLUSH_S as TRAILS_S
 from controller.battles.turn_takeover import ROUND_S
 from controller.config import Settings
 from controller.metrics import Metrics
@@ -103,6 +104,7 @@ def _add_background_work(
 ) -> None:
     background = base.background
     background.add("admin_state", base.state.refresh_round, every_s=ADMIN_STATE_S)
+    background.add("trails", base.trails.flush_round, every_s=TRAILS_S)
     background.add("failures", base.failures.flush_round, every_s=FLUSH_S)
     background.add("routing_table", workers.table.refresh_round, every_s=settings.table_refresh_s)
     background.add("leases", workers.dispatcher.renew_leases, every_s=workers.dispatcher.renewal_s)

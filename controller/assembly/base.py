@@ -6,6 +6,7 @@ from controller.access.cache_salts import CacheSalts
 from controller.admin.action_log import ActionLog
 from controller.admin.arena_state import ArenaState
 from controller.admin.failure_log import FailureLog
+from controller.battles.trails import Trails
 from controller.config import Settings
 from controller.metrics import Metrics
 from controller.store.keys import Keys
@@ -24,6 +25,7 @@ class Base:
     actions: ActionLog
     state: ArenaState
     failures: FailureLog
+    trails: Trails
     salts: CacheSalts
 
 
@@ -34,4 +36,14 @@ def build_base(settings: Settings, metrics: Metrics, store: Store) -> Base:
     state = ArenaState(store, keys, actions, file_terms=settings.terms())
     # A controller without a voter key takes the admin token: all controllers of the arena have it.
     salts = CacheSalts(settings.voter_key.get_secret_value() or settings.admin_token.get_secret_value())
-    return Base(metrics, keys, store, BackgroundTasks(), actions, state, FailureLog(store, keys), salts)
+    return Base(
+        metrics=metrics,
+        keys=keys,
+        store=store,
+        background=BackgroundTasks(),
+        actions=actions,
+        state=state,
+        failures=FailureLog(store, keys),
+        trails=Trails(store, keys),
+        salts=salts,
+    )
