@@ -37,6 +37,7 @@ from service_kit.cancellation import cancel
 from service_kit.cors import Cors, CrossOrigin
 from service_kit.origins import Hosts, OriginGuard, is_loopback
 from service_kit.request_ids import RequestIds
+from service_kit.route_times import RouteTimes
 from wire.errors import ApiError, ErrorCode
 
 ErrorHandler = Callable[[Request, Exception], Awaitable[Response]]
@@ -69,6 +70,7 @@ def create_app(settings: Settings, *, host: str = "127.0.0.1", bodies: Bodies | 
     app.state.end_streams = end_streams  # for a shutdown: before the lifespan ends, the server cuts them
     add_routes(app, settings, bodies or Bodies(settings.max_body_bytes), base, workers, battles, chats)
     app.add_middleware(RateHeaders)
+    app.add_middleware(RouteTimes, times=metrics.requests)
     hosts = Hosts(settings.allowed_hosts, is_open_locally=is_loopback(host) and not settings.api_keys)
     cross_origin = CrossOrigin(settings.cors_origins)
     app.add_middleware(Cors, cross_origin=cross_origin)
@@ -146,5 +148,7 @@ def _lifespan(
         await workers.dispatcher.close()
         await workers.http.stop()
         await base.store.close()
+        if base.traces is not None:
+            await asyncio.to_thread(base.traces.close)
 
     return lifespan

@@ -42,7 +42,7 @@ class TrailEntry(_Frozen):
         default=None, description="of the answer in the worker's log, or of the client's request"
     )
     reason: str | None = Field(default=None, description="a code or a few words")
-    ms: float | None = Field(default=None, description="since the turn began")
+    ms: float | None = Field(default=None, description="since the turn began; of a vote: how long it took")
     queue_ms: float | None = Field(default=None, description="of this answer in the worker's queue")
     tokens: int | None = Field(default=None, description="of the answer, thoughts included")
 

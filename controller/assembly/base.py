@@ -1,6 +1,7 @@
 """Collaborators that all other parts share."""
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from controller.access.cache_salts import CacheSalts
 from controller.admin.action_log import ActionLog
@@ -8,10 +9,14 @@ from controller.admin.arena_state import ArenaState
 from controller.admin.failure_log import FailureLog
 from controller.battles.trails import Trails
 from controller.config import Settings
+from controller.errors import ConfigurationError
 from controller.metrics import Metrics
 from controller.store.keys import Keys
 from controller.store.store import Store
 from service_kit.background import BackgroundTasks
+
+if TYPE_CHECKING:
+    from controller.battles.traces import Traces
 
 
 @dataclass(frozen=True)
@@ -26,6 +31,7 @@ class Base:
     state: ArenaState
     failures: FailureLog
     trails: Trails
+    traces: "Traces | None"
     salts: CacheSalts
 
 
@@ -36,6 +42,7 @@ def build_base(settings: Settings, metrics: Metrics, store: Store) -> Base:
     state = ArenaState(store, keys, actions, file_terms=settings.terms())
     # A controller without a voter key takes the admin token: all controllers of the arena have it.
     salts = CacheSalts(settings.voter_key.get_secret_value() or settings.admin_token.get_secret_value())
+    traces = _traces(settings)
     return Base(
         metrics=metrics,
         keys=keys,
@@ -44,6 +51,18 @@ def build_base(settings: Settings, metrics: Metrics, store: Store) -> Base:
         actions=actions,
         state=state,
         failures=FailureLog(store, keys),
-        trails=Trails(store, keys),
+        trails=Trails(store, keys, None if traces is None else traces.note),
+        traces=traces,
         salts=salts,
     )
+
+
+def _traces(settings: Settings) -> "Traces | None":
+    """The export of traces, where it is asked for. Raises ConfigurationError without its packages."""
+    if not settings.otlp_endpoint:
+        return None
+    try:
+        from controller.battles.traces import Traces
+    except ModuleNotFoundError:
+        raise ConfigurationError("AGON_OTLP_ENDPOINT needs `pip install 'agon[traces]'`.") from None
+    return Traces(settings.otlp_endpoint)

@@ -8,7 +8,7 @@ import asyncio
 import os
 import socket
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from controller.store.keys import TRAIL_TTL_MS, Keys
@@ -27,7 +27,11 @@ _AT_ONCE: Final = 100  #: conversations that one script writes
 class Trails:
     """Owns the keys `trail`."""
 
-    def __init__(self, store: Store, keys: Keys) -> None:
+    def __init__(
+        self, store: Store, keys: Keys, listener: Callable[[BattleId, TrailEntry], None] | None = None
+    ) -> None:
+        """listener: gets every entry that is noted, when it is noted."""
+        self._listener = listener
         self._store = store
         self._keys = keys
         self._controller = f"{socket.gethostname()}-{os.getpid()}"
@@ -37,10 +41,12 @@ class Trails:
 
     def note(self, conversation: BattleId, step: Step, **fields: Any) -> None:
         """Remember a step. `fields`: those of TrailEntry, none of them text that a visitor or a model wrote."""
+        fields.setdefault("request_id", current_request_id())
+        entry = TrailEntry(time=round(time.time(), 4), controller=self._controller, step=step, **fields)
+        if self._listener is not None:
+            self._listener(conversation, entry)
         if self._num_unsaved >= _MAX_UNSAVED:
             return
-        fields.setdefault("request_id", current_request_id())
-        entry = TrailEntry(time=round(time.time(), 3), controller=self._controller, step=step, **fields)
         self._unsaved.setdefault(conversation, []).append(entry.model_dump_json(exclude_none=True))
         self._num_unsaved += 1
 

@@ -66,12 +66,13 @@ class VoteCasting:
 
     async def cast(self, battle_id: BattleId, vote: CastVote, visitor: Visitor) -> VoteReply:
         """As `_cast`; the battle's trail has the vote, or why it was refused."""
+        started = time.monotonic()
         try:
             reply = await self._cast(battle_id, vote, visitor)
         except ApiError as error:
-            self._trails.note(battle_id, "vote_refused", reason=error.code.value)
+            self._trails.note(battle_id, "vote_refused", reason=error.code.value, ms=_ms_since(started))
             raise
-        self._trails.note(battle_id, "voted", reason=",".join(reply.flags) or None)
+        self._trails.note(battle_id, "voted", reason=",".join(reply.flags) or None, ms=_ms_since(started))
         return reply
 
     async def _cast(self, battle_id: BattleId, vote: CastVote, visitor: Visitor) -> VoteReply:
@@ -129,6 +130,10 @@ class VoteCasting:
             elif answer[0] != "changed":
                 raise _refusal(answer[0])
         raise unavailable()
+
+
+def _ms_since(started: float) -> float:
+    return round(1000 * (time.monotonic() - started), 1)
 
 
 _RESULTS = {"ok": "new", "same": "dup", "conflict": "conflict"}
