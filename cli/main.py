@@ -32,6 +32,8 @@ COMMANDS: dict[str, Command] = {
     "voters": Command("cli.voters", "Invite voters, list and revoke invitations."),
     "votes": Command("cli.votes", "Export, import or release the vote log."),
     "bench": Command("cli.bench.commands", "Measure the engine (offline, latency), or load a running server (serve)."),
+    "why": Command("cli.why", "What happened to a battle, chat or request: its steps, and what went wrong."),
+    "top": Command("cli.top", "Watch a running arena: models, load, tokens/s, pool, queue, errors."),
     "doctor": Command("cli.doctor", "Check this machine and explain what is missing."),
     "controller": Command("controller", "Run one controller (its own flags; see --help).", is_service=True),
     "worker": Command("model_worker", "Run one model worker (its own flags; see --help).", is_service=True),

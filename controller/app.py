@@ -22,6 +22,7 @@ from controller.assembly.chats import ChatParts, build_chat_parts
 from controller.assembly.routes import add_routes
 from controller.assembly.workers import WorkerParts, build_worker_parts
 from controller.battles.matchmaking import WEIGH_S
+from controller.battles.trails import FLUSH_S as TRAILS_S
 from controller.battles.turn_takeover import ROUND_S
 from controller.config import Settings
 from controller.metrics import Metrics
@@ -34,6 +35,7 @@ from service_kit.bodies import Bodies
 from service_kit.cors import Cors, CrossOrigin
 from service_kit.origins import Hosts, OriginGuard, is_loopback
 from service_kit.request_ids import RequestIds
+from service_kit.route_times import RouteTimes
 from wire.errors import ApiError, ErrorCode
 
 ErrorHandler = Callable[[Request, Exception], Awaitable[Response]]
@@ -71,6 +73,7 @@ def create_app(settings: Settings, *, host: str = "127.0.0.1", bodies: Bodies | 
     app.state.end_streams = end_streams  # for a shutdown: before the lifespan ends, the server cuts them
     add_routes(app, settings, bodies or Bodies(settings.max_body_bytes), base, workers, battles, chats)
     app.add_middleware(RateHeaders)
+    app.add_middleware(RouteTimes, times=metrics.requests)
     hosts = Hosts(settings.allowed_hosts, is_open_locally=is_loopback(host) and not settings.api_keys)
     cross_origin = CrossOrigin(settings.cors_origins)
     app.add_middleware(Cors, cross_origin=cross_origin)
@@ -106,6 +109,7 @@ def _add_background_work(
 ) -> None:
     background = base.background
     background.add("admin_state", base.state.refresh_round, every_s=ADMIN_STATE_S)
+    background.add("trails", base.trails.flush_round, every_s=TRAILS_S)
     background.add("failures", base.failures.flush_round, every_s=FLUSH_S)
     background.add("routing_table", workers.table.refresh_round, every_s=settings.table_refresh_s)
     background.add("leases", workers.dispatcher.renew_leases, every_s=workers.dispatcher.renewal_s)
@@ -145,5 +149,7 @@ def _lifespan(
         await workers.dispatcher.close()
         await workers.http.stop()
         await base.store.close()
+        if base.traces is not None:
+            await asyncio.to_thread(base.traces.close)
 
     return lifespan

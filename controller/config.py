@@ -120,6 +120,13 @@ class Settings(StoreSettings):
         description="Show `GET /metrics` without the admin token. Metrics hold no address, prompt or key, but the "
         "latencies of single answers, from which visitors may guess the models of a battle.",
     )
+    otlp_endpoint: str = Field(
+        default="",
+        pattern="^(https?://.+)?$",
+        description="Where traces of turns and votes are sent: OTLP over HTTP, such as "
+        "http://collector:4318/v1/traces; needs `agon[traces]`. They name models, workers and times, and hold no text. "
+        "Empty: none are made.",
+    )
     api_docs: bool = Field(
         default=False,
         description="Serve `GET /openapi.json` and the page `/docs`; `agon up` turns it on if it listens on loopback.",

@@ -4,7 +4,7 @@ No label names a visitor, a prompt, a battle, or the model of an answer: a count
 which model answered it.
 """
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
 
 _LATENCY_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 
@@ -15,6 +15,14 @@ class Metrics:
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
         registry = self.registry
+        ProcessCollector(registry=registry)
+        self.requests = Histogram(
+            "arena_http_request_seconds",
+            "Requests until the head of their answer, by the pattern of the route",
+            ["method", "route", "status"],
+            buckets=_LATENCY_BUCKETS,
+            registry=registry,
+        )
         self.battles = Counter("arena_battles", "Battles by what became of them", ["outcome"], registry=registry)
         self.turns = Counter("arena_turns", "Turns by how they ended", ["result"], registry=registry)
         self.votes = Counter("arena_votes", "Votes by what the vote script said", ["result"], registry=registry)

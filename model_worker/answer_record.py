@@ -24,6 +24,7 @@ class AnswerRecord:
         self._ttft_s: float | None = None
         self._outcome: str | None = None
         self._usage: Usage | None = None
+        self.queue_s: float | None = None  #: in the engine's queue, where the engine says so
 
     @property
     def is_finished(self) -> bool:
@@ -43,6 +44,7 @@ class AnswerRecord:
         if self._last_token_at is None:
             self._ttft_s = now - self._arrived
             self._metrics.observe_first_token(self._ttft_s)
+            self.queue_s = delta.queue_s
             if delta.queue_s is not None:
                 self._metrics.observe_queue(delta.queue_s)
         else:
@@ -76,6 +78,7 @@ class AnswerRecord:
             request_id=self._request_id,
             outcome=self._outcome,
             seconds=round(self.seconds, 4),
+            queue_s=None if self.queue_s is None else round(self.queue_s, 4),
             ttft_s=None if self._ttft_s is None else round(self._ttft_s, 4),
             prompt_tokens=self._usage.prompt_tokens if self._usage is not None else None,
             completion_tokens=self._usage.completion_tokens if self._usage is not None else None,

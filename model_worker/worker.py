@@ -138,7 +138,7 @@ class Worker:
             async with aclosing(pieces):
                 async for piece in pieces:
                     self._note(piece, record)
-                    yield piece
+                    yield replace(piece, queue_s=record.queue_s) if isinstance(piece, Finished) else piece
             record.check_finished()
         except ApiError as error:
             record.fail(error.code)

@@ -1,8 +1,9 @@
 """Logs of every service: one JSON object per line on stderr, one line per step of a life cycle.
 
 Keys of every line: `ts` (UTC, milliseconds), `level`, `event` (a stable name; a library's line has its message here),
-`logger` (the module). Then the event's own fields. A line about an exception also has `error` (its type) and `at` (the
-innermost frames as file:line), without the exception's message, which may quote what a user wrote.
+`logger` (the module), and `x_request_id` where it was written for a request. Then the event's own fields. A line about
+an exception also has `error` (its type) and `at` (the innermost frames as file:line), without the exception's message,
+which may quote what a user wrote.
 
 No prompt, answer, client address or key may be a field. Battle ids are bearer secrets until the vote: log
 `short(battle_id)`.
@@ -15,6 +16,8 @@ import time
 import traceback
 from collections.abc import Iterable
 from typing import Any
+
+from service_kit.request_ids import current_request_id
 
 _MAX_FRAMES = 6
 
@@ -48,6 +51,8 @@ class JsonLines(logging.Formatter):
             "logger": record.name,
             **getattr(record, "fields", {}),
         }
+        if (request_id := current_request_id()) is not None:
+            line["x_request_id"] = request_id
         if record.exc_info:
             kind, _, trace = record.exc_info
             line["error"] = kind.__name__ if kind is not None else None

@@ -21,6 +21,7 @@ from service_kit.app import bare_app
 from service_kit.background import BackgroundTasks
 from service_kit.errors import install_error_handlers
 from service_kit.origins import Hosts, OriginGuard, is_loopback
+from service_kit.request_ids import RequestIds
 from webui import sentences, texts
 from webui.admin.page import add_admin_page
 from webui.battle.pending_votes import PendingVotes, casting
@@ -144,6 +145,7 @@ def create_app(settings: Settings) -> FastAPI:
     app.add_middleware(VisitorLanguage, default=settings.webui_language)
     hosts = Hosts(settings.allowed_hosts, is_open_locally=is_loopback(settings.webui_host))
     app.add_middleware(OriginGuard, hosts=hosts)
+    app.add_middleware(RequestIds)
     return app
 
 

@@ -13,6 +13,7 @@ from typing import Any
 import httpx
 from pydantic import BaseModel
 
+from service_kit.request_ids import forwarded_id
 from webui.controllers import Controllers, ControllerUnreachable, is_elsewhere
 from webui.visitors import Visitor
 from wire.errors import ApiError, ErrorCode
@@ -121,7 +122,7 @@ class ControllerHttp:
 
 
 def _headers(visitor: Visitor, *, has_body: bool) -> dict[str, str]:
-    headers = visitor.headers()
+    headers = visitor.headers() | forwarded_id()
     return headers | {"Content-Type": "application/json"} if has_body else headers
 
 

@@ -13,6 +13,7 @@ import gradio as gr
 from gradio.utils import MatplotlibBackendMananger
 
 from service_kit.logs import log_event
+from service_kit.request_ids import request_id_of, serving
 from webui import texts
 from webui.languages import active, speaking
 from webui.visitor_language import language_in
@@ -34,7 +35,8 @@ class QuietBlocks(gr.Blocks):
         """Run one event, or the next step of one, as Gradio does: in its own tasks, which know no request. Raises
         gr.Error, which Gradio shows and does not print, if it fails."""
         sent = getattr(kwargs.get("request"), "request", None)
-        with speaking(active() if sent is None else language_in(sent.scope, active())):
+        language = active() if sent is None else language_in(sent.scope, active())
+        with speaking(language), serving(None if sent is None else request_id_of(sent.scope)):
             try:
                 done = await super().process_api(block_fn, *args, **kwargs)
                 is_end = kwargs.get("iterator") is not None and not done["is_generating"]

@@ -70,7 +70,9 @@ class Delta:
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """The answer is complete. `finish_reason` is that of sample 0; `usage` counts all samples."""
+    """The answer is complete. `finish_reason` is that of sample 0; `usage` counts all samples. `queue_s`: how long the
+    request waited in the worker's queue; None where that is not known."""
 
     finish_reason: FinishReason
     usage: Usage
+    queue_s: float | None = None

@@ -315,10 +315,11 @@ class GenerateFinished(_Frozen):
 
     finish_reason: FinishReason
     usage: Usage
+    queue_s: float | None = Field(default=None, description="seconds of the request in the worker's queue")
 
     def finished(self) -> Finished:
         """The end as the services pass it on."""
-        return Finished(self.finish_reason, self.usage)
+        return Finished(self.finish_reason, self.usage, self.queue_s)
 
 
 class GenerateFailed(_Frozen):

@@ -1,12 +1,15 @@
 """Collaborators that all other parts share."""
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from controller.access.cache_salts import CacheSalts
 from controller.admin.action_log import ActionLog
 from controller.admin.arena_state import ArenaState
 from controller.admin.failure_log import FailureLog
+from controller.battles.trails import Trails
 from controller.config import Settings
+from controller.errors import ConfigurationError
 from controller.metrics import Metrics
 from controller.store.durability import ROUND_S as DURABILITY_S
 from controller.store.durability import DurabilityWatch
@@ -14,6 +17,9 @@ from controller.store.keys import Keys
 from controller.store.sentinel import LOOK_S
 from controller.store.store import Store
 from service_kit.background import BackgroundTasks
+
+if TYPE_CHECKING:
+    from controller.battles.traces import Traces
 
 
 @dataclass(frozen=True)
@@ -27,6 +33,8 @@ class Base:
     actions: ActionLog
     state: ArenaState
     failures: FailureLog
+    trails: Trails
+    traces: "Traces | None"
     salts: CacheSalts
 
 
@@ -44,4 +52,27 @@ def build_base(settings: Settings, metrics: Metrics, store: Store) -> Base:
     background.add("durability", durability.look_round, every_s=DURABILITY_S)
     if settings.store_address().service is not None:
         background.add("store_primary", store.follow_primary, every_s=LOOK_S)
-    return Base(metrics, keys, store, background, actions, state, FailureLog(store, keys), salts)
+    traces = _traces(settings)
+    return Base(
+        metrics=metrics,
+        keys=keys,
+        store=store,
+        background=background,
+        actions=actions,
+        state=state,
+        failures=FailureLog(store, keys),
+        trails=Trails(store, keys, None if traces is None else traces.note),
+        traces=traces,
+        salts=salts,
+    )
+
+
+def _traces(settings: Settings) -> "Traces | None":
+    """The export of traces, where it is asked for. Raises ConfigurationError without its packages."""
+    if not settings.otlp_endpoint:
+        return None
+    try:
+        from controller.battles.traces import Traces
+    except ModuleNotFoundError:
+        raise ConfigurationError("AGON_OTLP_ENDPOINT needs `pip install 'agon[traces]'`.") from None
+    return Traces(settings.otlp_endpoint)

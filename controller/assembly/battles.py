@@ -89,6 +89,7 @@ def build_battle_parts(settings: Settings, base: Base, workers: WorkerParts) -> 
         metrics=metrics,
         prompt_key=voters.prompt_key,
         cache_salt=base.salts.of_battle,
+        trails=base.trails,
         max_tokens=settings.battle_max_tokens,
         thinking_budget=settings.thinking_budget,
         admission_wait_s=settings.admission_wait_s,
@@ -104,6 +105,7 @@ def build_battle_parts(settings: Settings, base: Base, workers: WorkerParts) -> 
         TurnTaking(battle_store, runner),
         voters,
         metrics,
+        base.trails,
         is_withdrawn=lambda model: cards.is_retired(model) or base.state.is_off(model),
         max_turns=settings.max_turns,
         max_content_chars=settings.max_content_chars,
@@ -131,6 +133,7 @@ def build_battle_parts(settings: Settings, base: Base, workers: WorkerParts) -> 
             battle_store,
             voters,
             metrics,
+            base.trails,
             None if journal is None else journal.journal,
             # With a journal the archiver sets the lifetime, once the texts are archived.
             voted_battle_ttl_s=settings.kept_voted_s if journal is None else 0,

@@ -18,6 +18,7 @@ from controller.config import Settings
 class ChatParts:
     """Parts that run chats."""
 
+    store: ChatStore
     runner: TurnRunner
     takeover: TurnTakeover
     chats: Chats
@@ -37,8 +38,11 @@ def build_chat_parts(settings: Settings, base: Base, workers: WorkerParts, battl
     runner = TurnRunner(store, tools, flush_s=settings.flush_s, patience_s=settings.store_patience_s)
     bounds = ChatBounds(settings.chat_max_turns, settings.chat_max_chars, settings.max_content_chars)
     return ChatParts(
+        store=store,
         runner=runner,
         takeover=TurnTakeover(store, runner, ownership_s=settings.owner_lease_s),
-        chats=Chats(store, workers.table, workers.dispatcher, TurnTaking(store, runner), battles.voters, bounds),
+        chats=Chats(
+            store, workers.table, workers.dispatcher, TurnTaking(store, runner), battles.voters, base.trails, bounds
+        ),
         stream=TurnStream(store, patience_s=settings.store_patience_s),
     )

@@ -14,6 +14,7 @@ from controller.battles.battle_record import Battle, StoredSide, StoredTurn, sid
 from controller.battles.battle_store import BattleStore, stale
 from controller.battles.matchmaking import Matchmaker
 from controller.battles.neutral_errors import neutral
+from controller.battles.trails import Trails
 from controller.battles.turn_taking import TurnRequest, TurnTaking
 from controller.battles.voters import Voters
 from controller.metrics import Metrics
@@ -40,6 +41,7 @@ class Battles:
         taking: TurnTaking,
         voters: Voters,
         metrics: Metrics,
+        trails: Trails,
         *,
         is_withdrawn: Callable[[str], bool],
         max_turns: int,
@@ -53,6 +55,7 @@ class Battles:
         self._taking = taking
         self._voters = voters
         self._metrics = metrics
+        self._trails = trails
         self._max_content_chars = max_content_chars
         self.max_turns = max_turns
 
@@ -79,6 +82,7 @@ class Battles:
         history_of = self._voters.history_of(visitor)
         await self._store.create(battle_id, fields, history_of, is_returning=visitor.kind != "address")
         self._metrics.battles.labels("created").inc()
+        self._trails.note(battle_id, "created")
         log_event(_logger, "battle_created", battle=short(battle_id), mode=request.mode)
         return await self._store.read(battle_id)
 
@@ -138,8 +142,11 @@ class Battles:
             lanes = await self._reserve(battle)
         except ApiError as error:
             if error.code is not ErrorCode.NO_WORKER or not battle.may_redraw:
+                self._trails.note(battle.battle_id, "refused", turn=turn, reason=error.code.value)
                 raise
             battle, changes = self._redrawn(battle)
+            for side, stored in battle.sides.items():
+                self._trails.note(battle.battle_id, "redrawn", turn=turn, side=side, model=stored.model)
             lanes = await self._reserve(battle)
         return await self._taking.begin(
             battle, turn, StoredTurn(content=content), lanes, changes, request_key=request_key

@@ -11,13 +11,16 @@ import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from typing import Any
 
 from controller.battles.battle_record import Battle, StoredAnswer, StoredSide, StoredTurn, side_fields
 from controller.battles.battle_store import BegunTurn
 from controller.battles.identity_guard import IdentityGuard
 from controller.battles.matchmaking import Matchmaker
 from controller.battles.neutral_errors import REFUSALS, neutral
+from controller.battles.side_answer import SideAnswer
+from controller.battles.trails import Trails
 from controller.battles.turn_progress import SideProgress
 from controller.battles.turn_writer import TurnWriter
 from controller.errors import OwnershipLost
@@ -25,13 +28,15 @@ from controller.metrics import Metrics
 from controller.workers.congestion import Kind
 from controller.workers.dispatch import Dispatcher, Lane, Wish
 from controller.workers.relay import Relay
-from controller.workers.upstream import AnswerEvent, Opened
+from controller.workers.routing_table import Worker
+from controller.workers.upstream import AnswerEvent, Opened, Trouble
 from service_kit.cancellation import cancel
 from service_kit.logs import log_event, short
 from wire.answers import Delta, Finished
 from wire.battles import BattleState, FailedEvent, FinishedEvent, Side, TurnFinishedEvent
 from wire.chat import ChatMessage, FinishReason, SamplingOptions, Usage
 from wire.errors import ApiError, ErrorCode, ErrorDetail
+from wire.trails import Step
 from wire.workers import GenerateRequest
 
 ADMISSION_STEP_S = 0.25  #: a turn of hidden models is admitted at a whole number of these after it began
@@ -53,6 +58,7 @@ class TurnTools:
     metrics: Metrics
     prompt_key: Callable[[str], str]
     cache_salt: Callable[[str, str], str]  #: of a battle id and its voter
+    trails: Trails
     max_tokens: int  #: longest answer
     thinking_budget: int | None  #: most tokens of thoughts in it, the same for both sides; None: no such limit
     admission_wait_s: float  #: after this time events are sent even if a worker has not accepted yet
@@ -63,57 +69,6 @@ class TurnTools:
     def pace_of(self, battle: Battle) -> float:
         """The speed of both answers of `battle`, 0: as they come."""
         return 0.0 if battle.names_are_known else self.paced
-
-
-@dataclass
-class _SideAnswer:
-    """One side's answer so far, with the model and the lane that produce it. After a take-over there is no lane at
-    first, and `emitted` are the tokens that the former owner of the turn has written."""
-
-    lane: Lane | None
-    stored: StoredSide
-    texts: list[str] = field(default_factory=list)
-    thoughts: list[str] = field(default_factory=list)
-    finish_reason: FinishReason | None = None
-    usage: Usage | None = None
-    first_token_ms: float | None = None
-    total_ms: float | None = None
-    emitted: tuple[int, ...] = ()
-    is_resumable: bool = True  #: False: text was written without its tokens
-
-    @classmethod
-    def resumed(cls, stored: StoredSide, progress: SideProgress) -> "_SideAnswer":
-        return cls(
-            lane=None,
-            stored=stored,
-            texts=progress.texts.copy(),
-            thoughts=progress.thoughts.copy(),
-            finish_reason=progress.finish_reason,
-            usage=progress.usage,
-            first_token_ms=progress.first_token_ms,
-            total_ms=progress.total_ms,
-            emitted=tuple(progress.token_ids),
-            is_resumable=progress.has_all_tokens,
-        )
-
-    @property
-    def has_begun(self) -> bool:
-        return self.first_token_ms is not None
-
-    async def close(self) -> None:
-        if self.lane is not None:
-            await self.lane.close()
-
-    def to_store(self, shown_ms: float | None) -> StoredAnswer:
-        return StoredAnswer(
-            text="".join(self.texts),
-            thoughts="".join(self.thoughts),
-            finish_reason=self.finish_reason,
-            usage=self.usage,
-            first_token_ms=self.first_token_ms,
-            total_ms=self.total_ms,
-            shown_ms=shown_ms,
-        )
 
 
 class _SideFailed(Exception):
@@ -148,7 +103,7 @@ class TurnRun:
         self._asked = asked
         self._writer = writer
         self._tools = tools
-        self._answers: dict[Side, _SideAnswer] = {}
+        self._answers: dict[Side, SideAnswer] = {}
         self._may_redraw = battle.may_redraw
         self._accepted: set[Side] = set()  #: sides whose worker has accepted the request
         self._failures: dict[Side, ErrorDetail] = {}  #: sides that have failed, in this order
@@ -158,12 +113,12 @@ class TurnRun:
         self._started = time.monotonic() - begun.age_s
         for side in battle.sides:
             if progress is None:
-                self._answers[side] = _SideAnswer(lanes[side] if lanes else None, battle.sides[side])
+                self._answers[side] = SideAnswer(lanes[side] if lanes else None, battle.sides[side])
             else:
                 self._resume_side(side, progress[side])
 
     def _resume_side(self, side: Side, progress: SideProgress) -> None:
-        self._answers[side] = _SideAnswer.resumed(self._battle.sides[side], progress)
+        self._answers[side] = SideAnswer.resumed(self._battle.sides[side], progress)
         self._writer.resume(side, progress)
         if progress.error is not None:
             self._failures[side] = progress.error
@@ -198,6 +153,7 @@ class TurnRun:
                 await answer.close()
             self._open()
             self._tools.metrics.turns.labels(result).inc()
+            self._note("ended", reason=result, ms=round(self._elapsed_ms()))
             log_event(
                 _logger,
                 "turn_ended",
@@ -261,17 +217,22 @@ class TurnRun:
                 if answer.has_begun or not await self._redraw(side, answer):
                     raise _SideFailed(side, error) from None
 
-    async def _relay_answer(self, side: Side, answer: _SideAnswer) -> None:
+    async def _relay_answer(self, side: Side, answer: SideAnswer) -> None:
         lane = answer.lane = answer.lane or await self._reserve_again(answer)
         if answer.has_begun and not (answer.is_resumable and lane.worker.card.can_resume):
             raise ApiError(ErrorCode.WORKER_FAILED, "This model cannot continue an answer.")
         request = self._request(side, answer.stored, lane)
-        async with aclosing(self._tools.relay.answer(lane, request, emitted=answer.emitted)) as events:
+
+        def on_trouble(worker: Worker, trouble: Trouble, num_tokens: int) -> None:
+            self._note_side("trouble", side, worker=worker.worker_id, reason=trouble.reason, tokens=num_tokens)
+
+        relayed = self._tools.relay.answer(lane, request, emitted=answer.emitted, on_trouble=on_trouble)
+        async with aclosing(relayed) as events:
             async for event in events:
                 self._take(side, answer, event)
         await lane.close()  # the other side may take much longer
 
-    async def _reserve_again(self, answer: _SideAnswer) -> Lane:
+    async def _reserve_again(self, answer: SideAnswer) -> Lane:
         """A place for a side of a turn that was taken over. The leases of a dead controller last some time, and its
         worker may be starting again, so this waits."""
         give_up_at = time.monotonic() + self._tools.replay_wait_s
@@ -299,10 +260,11 @@ class TurnRun:
         name = f"{self.begun.battle_id} {self.begun.run} {side} {stored.model}"
         return hashlib.sha256(name.encode()).hexdigest()[:24]
 
-    def _take(self, side: Side, answer: _SideAnswer, event: AnswerEvent) -> None:
+    def _take(self, side: Side, answer: SideAnswer, event: AnswerEvent) -> None:
         """Handle one event of a worker. Called for every token."""
         match event:
             case Opened():
+                self._note_side("accepted", side, request_id=self._request_id(side, answer.stored))
                 self._accepted.add(side)
                 if len(self._accepted) == len(self._answers):
                     self._open()
@@ -310,10 +272,14 @@ class TurnRun:
                 if answer.first_token_ms is None:
                     answer.first_token_ms = self._elapsed_ms()
                     self._writer.first_token(side, answer.first_token_ms)
+                    self._note_side("first_token", side)
                 answer.texts.append(text)
                 answer.thoughts.append(thoughts)
                 self._writer.delta(side, text, token_ids, thoughts)
-            case Finished(finish_reason, usage):
+            case Finished(finish_reason, usage, queue_s):
+                queue_ms = None if queue_s is None else round(1000 * queue_s, 1)
+                tokens = usage.completion_tokens
+                self._note_side("finished", side, reason=finish_reason, queue_ms=queue_ms, tokens=tokens)
                 self._finish_side(side, answer, finish_reason, usage)
 
     def _sampling(self, lane: Lane) -> SamplingOptions:
@@ -327,7 +293,7 @@ class TurnRun:
             thinking_budget=None if lane.worker.card.runs_on == "remote" else self._tools.thinking_budget,
         )
 
-    async def _redraw(self, side: Side, answer: _SideAnswer) -> bool:
+    async def _redraw(self, side: Side, answer: SideAnswer) -> bool:
         """Give a side without a token another model, once in a battle. Returns whether that was possible."""
         if not self._may_redraw:
             return False
@@ -345,10 +311,11 @@ class TurnRun:
         answer.stored = StoredSide(drawn.model, drawn.revision, None)
         changes = {**side_fields(side, answer.stored), "redraws": "1", "probability": repr(drawn.probability)}
         self._writer.restarted(side, changes)
+        self._note_side("redrawn", side)
         log_event(_logger, "side_redrawn", battle=short(self.begun.battle_id))
         return True
 
-    def _finish_side(self, side: Side, answer: _SideAnswer, finish_reason: FinishReason, usage: Usage | None) -> None:
+    def _finish_side(self, side: Side, answer: SideAnswer, finish_reason: FinishReason, usage: Usage | None) -> None:
         answer.finish_reason, answer.usage, answer.total_ms = finish_reason, usage, self._elapsed_ms()
         shown = usage if self._battle.names_are_known else None
         private = {"total_ms": answer.total_ms, "usage": None if usage is None else usage.model_dump()}
@@ -357,6 +324,7 @@ class TurnRun:
 
     async def _fail_side(self, failure: _SideFailed) -> None:
         """The turn counts for nothing now, but the other side can still be read to its end."""
+        self._note_side("failed", failure.side, reason=failure.error.code.value)
         detail = neutral(failure.error).body().error
         self._failures[failure.side] = detail
         self._writer.end_side(failure.side, "failed", FailedEvent(side=failure.side, error=detail))
@@ -414,6 +382,7 @@ class TurnRun:
     async def _end_refused(self, failure: _SideFailed) -> str:
         """Discard the turn. `admitted` raises the refusal, unless events may be read already."""
         self._admission_timer.cancel()
+        self._note_side("refused", failure.side, reason=failure.error.code.value)
         shown = neutral(failure.error)
         state: BattleState = "answered" if self._battle.turns else "open"
         self._writer.event("failed", FailedEvent(side=failure.side, error=shown.body().error))
@@ -466,6 +435,15 @@ class TurnRun:
             for side, answer in self._answers.items()
             if answer.finish_reason is None and side not in self._failures
         )
+
+    def _note(self, step: Step, **fields: Any) -> None:
+        self._tools.trails.note(self.begun.battle_id, step, turn=self.begun.turn, **fields)
+
+    def _note_side(self, step: Step, side: Side, **fields: Any) -> None:
+        answer = self._answers[side]
+        worker = None if answer.lane is None else answer.lane.worker.worker_id
+        model, ms = answer.stored.model, round(self._elapsed_ms(), 1)
+        self._note(step, **{"side": side, "model": model, "worker": worker, "ms": ms, **fields})
 
     def _log_lost(self, error: Exception) -> None:
         battle = short(self.begun.battle_id)

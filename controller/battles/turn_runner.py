@@ -42,6 +42,7 @@ class TurnRunner:
         """Run a turn in a background task, which closes `lanes`. The arguments are those of TurnRun."""
         run = TurnRun(battle, begun, asked, self._writer(battle, begun), self._tools, lanes=lanes)
         self._run(run)
+        self._tools.trails.note(begun.battle_id, "began", turn=begun.turn)
         log_event(_logger, "turn_began", battle=short(begun.battle_id), turn=begun.turn)
         return run
 
@@ -60,6 +61,7 @@ class TurnRunner:
         self._run(TurnRun(battle, begun, asked, writer, self._tools, progress=progress, is_given_up=is_given_up))
         self._tools.metrics.failovers.labels("takeover").inc()
         age_ms = round(begun.age_s * 1000)
+        self._tools.trails.note(begun.battle_id, "taken_over", turn=begun.turn, ms=age_ms)
         log_event(_logger, "turn_taken_over", battle=short(begun.battle_id), turn=begun.turn, age_ms=age_ms)
 
     def _writer(self, battle: Battle, begun: BegunTurn, *, is_paced: bool = False) -> TurnWriter:

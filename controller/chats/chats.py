@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 from controller.access.identity import Visitor
 from controller.battles.battle_record import Battle, StoredSide, StoredTurn, answer_view, side_fields
+from controller.battles.trails import Trails
 from controller.battles.turn_taking import TurnRequest, TurnTaking
 from controller.battles.voters import Voters
 from controller.chats.chat_store import ChatStore, chat_not_found
@@ -46,6 +47,7 @@ class Chats:
         dispatcher: Dispatcher,
         taking: TurnTaking,
         voters: Voters,
+        trails: Trails,
         bounds: ChatBounds,
     ) -> None:
         self._store = store
@@ -53,6 +55,7 @@ class Chats:
         self._dispatcher = dispatcher
         self._taking = taking
         self._voters = voters
+        self._trails = trails
         self._bounds = bounds
 
     async def create(self, request: CreateChat, visitor: Visitor) -> Battle:
@@ -71,6 +74,7 @@ class Chats:
             "run": "0",
         }
         await self._store.create(chat_id, owner, fields)
+        self._trails.note(chat_id, "created")
         log_event(_logger, "chat_created", chat=short(chat_id))
         return await self._store.read(chat_id)
 
@@ -161,7 +165,12 @@ class Chats:
         chat = replace(chat, sides={"a": side})
         if _num_chars(chat, turn - 1) + len(content) > self._bounds.chars:
             raise ApiError(ErrorCode.BATTLE_FULL, f"A chat has at most {self._bounds.chars} characters.")
-        [lane] = await self._dispatcher.reserve([Wish(side.model, side.worker_id)], "chat")
+        try:
+            [lane] = await self._dispatcher.reserve([Wish(side.model, side.worker_id)], "chat")
+        except ApiError as error:
+            refused = error.code.value
+            self._trails.note(chat.battle_id, "refused", turn=turn, side="a", model=side.model, reason=refused)
+            raise
         changes = {**side_fields("a", side), "sampling": chat.sampling.model_dump_json()}
         asked = StoredTurn(content=content, model=side.model)
         return await self._taking.begin(chat, turn, asked, {"a": lane}, changes, request_key=request_key)

@@ -32,6 +32,8 @@ EVENTS_TTL_MS = 3_600_000
 FAILURES_TTL_MS = 25 * 3_600_000
 #: A visitor who has not begun a battle for so long has a new cookie, most likely.
 HISTORY_TTL_MS = 180 * 86_400_000
+#: A day longer than a battle without a vote is kept, by default.
+TRAIL_TTL_MS = 2 * 86_400_000
 #: Pieces of a restoration follow one another within milliseconds; a minute covers a store that hangs.
 BUILT_LOG_TTL_MS = 60_000
 
@@ -143,6 +145,11 @@ class Keys:
         last battle, twice AGON_BATTLE_TTL_S while the voter has not shown the cookie. Battles that the store has
         forgotten are removed when the list is read."""
         return f"{self.prefix}:history:{pseudonym}"
+
+    def trail(self, conversation: BattleId) -> str:
+        """List: steps of a battle or chat, for the administrator (wire/trails.py). TTL TRAIL_TTL_MS from the last step:
+        a question of why comes within a day or two."""
+        return f"{self.prefix}:trail:{conversation}"
 
     def shared(self, share_id: ShareId) -> str:
         """String: id of the battle that this link shows. TTL AGON_SHARED_BATTLE_TTL_S, as long as the battle itself

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from controller.access.identity import Visitor
 from controller.battles.battle_record import Battle, StoredAnswer, StoredTurn
 from controller.battles.battle_store import BattleStore, closed, not_found, stale
+from controller.battles.trails import Trails
 from controller.battles.voters import Voter, Voters
 from controller.metrics import Metrics
 from controller.store.keys import Keys
@@ -47,6 +48,7 @@ class VoteCasting:
         battles: BattleStore,
         voters: Voters,
         metrics: Metrics,
+        trails: Trails,
         journal: VoteJournal | None,
         *,
         voted_battle_ttl_s: float,
@@ -57,11 +59,23 @@ class VoteCasting:
         self._battles = battles
         self._voters = voters
         self._metrics = metrics
+        self._trails = trails
         self._journal = journal
         self._voted_ttl_ms = round(voted_battle_ttl_s * 1000)
         self._pace = pace
 
     async def cast(self, battle_id: BattleId, vote: CastVote, visitor: Visitor) -> VoteReply:
+        """As `_cast`; the battle's trail has the vote, or why it was refused."""
+        started = time.monotonic()
+        try:
+            reply = await self._cast(battle_id, vote, visitor)
+        except ApiError as error:
+            self._trails.note(battle_id, "vote_refused", reason=error.code.value, ms=_ms_since(started))
+            raise
+        self._trails.note(battle_id, "voted", reason=",".join(reply.flags) or None, ms=_ms_since(started))
+        return reply
+
+    async def _cast(self, battle_id: BattleId, vote: CastVote, visitor: Visitor) -> VoteReply:
         """Record a vote of `visitor`, or return the one that is already recorded.
 
         Raises ApiError with the reason when nothing was recorded, STORE_UNAVAILABLE when that is unknown.
@@ -117,6 +131,10 @@ class VoteCasting:
             elif answer[0] != "changed":
                 raise _refusal(answer[0])
         raise unavailable()
+
+
+def _ms_since(started: float) -> float:
+    return round(1000 * (time.monotonic() - started), 1)
 
 
 _RESULTS = {"ok": "new", "same": "dup", "conflict": "conflict"}

@@ -34,6 +34,9 @@ _PASSING = frozenset({ErrorCode.QUEUE_FULL, ErrorCode.STORE_UNAVAILABLE})
 FIRST_WAIT_S = 1.0  #: an answer without a token waits so long at most, and only if its worker has died
 RETRY_S = 0.2  #: pause before a replay asks for a place again
 
+#: Told the worker, what happened, and how many tokens the answer has.
+OnTrouble = Callable[[Worker, Trouble, int], None]
+
 _logger = logging.getLogger(__name__)
 
 
@@ -42,6 +45,7 @@ class _Attempts:
     """The attempts for one answer, and the tokens received so far."""
 
     first_token: Histogram
+    on_trouble: OnTrouble | None = None
     started: float = field(default_factory=time.monotonic)
     emitted: list[int] = field(default_factory=list)
     has_begun: bool = False  #: a delta has arrived; it may have had no token ids (see ModelCard.can_resume)
@@ -97,14 +101,19 @@ class Relay:
         self._replay_wait_s = replay_wait_s
 
     async def answer(
-        self, lane: Lane, request: GenerateRequest, *, emitted: Sequence[int] = ()
+        self,
+        lane: Lane,
+        request: GenerateRequest,
+        *,
+        emitted: Sequence[int] = (),
+        on_trouble: OnTrouble | None = None,
     ) -> AsyncGenerator[AnswerEvent, None]:
         """Events up to and including Finished; raises ApiError when no replica could finish the answer.
 
         `lane` moves to another replica on failover. The caller closes it. `emitted`: the first tokens of the answer,
-        which the client has already; the events are those after them.
+        which the client has already; the events are those after them. `on_trouble` is told of each attempt that failed.
         """
-        attempts = _Attempts(self._metrics.first_token, emitted=list(emitted), has_begun=bool(emitted))
+        attempts = _Attempts(self._metrics.first_token, on_trouble, emitted=list(emitted), has_begun=bool(emitted))
         has_one_sample = request.num_samples == 1 and not request.sampling.is_ranked
         while not attempts.is_finished:
             events = self._upstream.attempt(lane.worker, attempts.rest_of(request, lane.worker))
@@ -186,6 +195,8 @@ class Relay:
         if trouble.no_listener:
             self._breaker.refused((worker.worker_id, worker.epoch), round(self._table.store_time() * 1000))
         self._note_failure(trouble.reason, worker.card.name, worker.worker_id)
+        if attempts.on_trouble is not None:
+            attempts.on_trouble(worker, trouble, len(attempts.emitted))
         if trouble.blame:
             self._breaker.failed((worker.worker_id, worker.epoch))
         log_event(

@@ -16,6 +16,7 @@ import aiohttp
 
 from controller.workers.routing_table import RoutingTable, Worker
 from controller.workers.worker_http import WorkerHttp
+from service_kit.request_ids import forwarded_id
 from wire.answers import Delta, Finished
 from wire.embeddings import EmbedReply, EmbedRequest
 from wire.errors import STATUS, ApiError, ErrorCode
@@ -156,14 +157,14 @@ class Upstream:
             self._forget(wait)
 
     async def _post(self, worker: Worker, body: bytes, path: str) -> aiohttp.ClientResponse:
-        url = worker.url + path
+        url, headers = worker.url + path, {**_HEADERS, **forwarded_id()}
         try:
-            return await self._workers.session.post(url, data=body, headers=_HEADERS, allow_redirects=False)
+            return await self._workers.session.post(url, data=body, headers=headers, allow_redirects=False)
         except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError) as error:
             if isinstance(error, aiohttp.ClientConnectorError):
                 raise
             # A kept connection was closed or reset before or at the moment of its use: no fault of the worker.
-            return await self._workers.session.post(url, data=body, headers=_HEADERS, allow_redirects=False)
+            return await self._workers.session.post(url, data=body, headers=headers, allow_redirects=False)
 
     async def _events(self, wait: _Wait, content: aiohttp.StreamReader) -> AsyncGenerator[AnswerEvent, None]:
         loop = asyncio.get_running_loop()

@@ -118,7 +118,8 @@ async def _events(answer: AsyncGenerator[Piece, None]) -> AsyncGenerator[bytes, 
                     yield encode(SseEvent(delta.model_dump_json(exclude_defaults=True), event="delta"))
                     seq += 1
                 case Finished():
-                    yield _event("finished", GenerateFinished(finish_reason=piece.finish_reason, usage=piece.usage))
+                    end = GenerateFinished(finish_reason=piece.finish_reason, usage=piece.usage, queue_s=piece.queue_s)
+                    yield _event("finished", end)
     except ApiError as error:
         yield _event("failed", GenerateFailed(error=error.body().error))
 

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from controller.store.keys import EVENTS_TTL_MS, LEASES_GRACE_MS, Keys
+from controller.store.keys import EVENTS_TTL_MS, LEASES_GRACE_MS, TRAIL_TTL_MS, Keys
 from tests.controller.support.arena import Arena, eventually
 from wire.ids import BattleId, ChatId, Pseudonym, ShareId, WorkerId
 
@@ -39,6 +39,7 @@ RELEASED = {
     "admin_state": (KEYS.admin_state, "p:admin"),
     "actions": (KEYS.actions, "p:actions"),
     "failures": (KEYS.failures(12), "p:failures:12"),
+    "trail": (KEYS.trail(BattleId("b")), "p:trail:b"),
     "accepted_terms": (KEYS.accepted_terms(Pseudonym("x")), "p:terms:x"),
     "rate": (KEYS.rate("turn", "1.2.3.4"), "p:rate:turn:1.2.3.4"),
 }
@@ -100,6 +101,8 @@ async def test_a_running_arena_writes_these_keys_and_each_lives_as_long_as_it_sa
         # Each client of this test gets a cookie with its battle and never shows it.
         is_history = key.startswith(keys.history(Pseudonym("x"))[:-1])
         most = 2 * settings.battle_ttl_s * 1000 if is_history else longest_ms.get(key)
+        if key.startswith(keys.trail(BattleId("x"))[:-1]):
+            most = TRAIL_TTL_MS
         if key.startswith(keys.chats_of(Pseudonym("x"))[:-1]):
             most = settings.chat_ttl_s * 1000
         assert most is not None or key in longest_ms, key
