@@ -6,7 +6,7 @@ import os
 from pydantic import ValidationError
 
 from cli.errors import CliError
-from cli.store_votes import connected
+from cli.store_client import connected
 from controller.errors import ConfigurationError
 from controller.store.inspection import Inspection, inspect
 from controller.store_config import StoreSettings

@@ -21,8 +21,8 @@ from cli.arena.store_server import FOLDER, copied_store, served_store
 from cli.errors import CliError, DataDirInUse
 from cli.external_store import external_store, problems_of
 from cli.store_votes import compare, journals, read_source, read_store, restore_votes, rewrite_journal
-from controller.store.address import StoreAddress, parse_address
 from controller.store.permissions import acl_rule
+from controller.store_address import StoreAddress, parse_address
 from controller.store_config import StoreSettings
 from controller.votes.vote_log import LogEntry
 

@@ -1,26 +1,21 @@
 """Votes of stores, journals and exports, for `agon store`. The controller's own code reads and restores them."""
 
 import fcntl
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
 from cli.errors import CliError
+from cli.store_client import connected
 from controller.errors import JournalError
-from controller.metrics import Metrics
-from controller.store.address import StoreAddress
 from controller.store.keys import Keys
-from controller.store.store import Store
-from controller.store.troubles import reason_of
+from controller.store_address import StoreAddress
 from controller.votes.journal.comparison import find_differences, logged_vote
 from controller.votes.journal.journal_file import PATTERN, read_entries, salvage, scan, write_new
 from controller.votes.journal.restore import LogRestorer
 from controller.votes.vote_log import PIECE, LogEntry, VoteLog, stored
 from wire.entry_ids import LOG_START, EntryId
-from wire.errors import ApiError
 from wire.log_records import id_of, key_of, parse_log_line
 
-_TIMEOUT_S = 60.0
 _BATTLE_TTL_S = 86_400.0  #: default of AGON_BATTLE_TTL_S
 
 
@@ -94,19 +89,6 @@ def compare(journalled: Iterable[LogEntry], stored_votes: Mapping[str, LogEntry]
     lacking = find_differences([lambda: journalled], logged).lacking
     changed = [entry.vote_id for battle, entry in lacking.items() if battle in stored_votes]
     return len(lacking) - len(changed), changed
-
-
-@asynccontextmanager
-async def connected(address: StoreAddress, *, timeout_s: float = _TIMEOUT_S) -> AsyncIterator[Store]:
-    """A client of a store. Raises CliError, with the reason, where it does not answer."""
-    store = Store(address, timeout_s=timeout_s, metrics=Metrics())
-    try:
-        yield store
-    except ApiError as error:
-        reason = reason_of(error.__cause__) if error.__cause__ is not None else "unknown"
-        raise CliError(f"{address.shown}: {error.message} ({reason})") from None
-    finally:
-        await store.close()
 
 
 def _exported(path: Path) -> Iterator[LogEntry]:

@@ -7,7 +7,7 @@ from pydantic import AliasChoices, Field, FilePath, SecretStr, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from controller.errors import ConfigurationError
-from controller.store.address import StoreAddress, parse_address
+from controller.store_address import StoreAddress, parse_address
 
 
 class StoreSettings(BaseSettings):

@@ -17,7 +17,7 @@ import traceback
 from collections.abc import Iterable
 from typing import Any
 
-from service_kit.request_ids import current_request_id
+from service_kit.request_context import current_request_id
 
 _MAX_FRAMES = 6
 

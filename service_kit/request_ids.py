@@ -5,17 +5,14 @@ one word finds a request in the logs of all processes.
 
 import re
 import secrets
-from collections.abc import Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
 
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from service_kit.request_context import begin_serving, current_request_id
+
 HEADER = "x-request-id"
 _VALID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
-#: Of the request that the present task serves, or that has started it.
-_current: ContextVar[str | None] = ContextVar("request_id", default=None)
 
 
 class RequestIds:
@@ -32,7 +29,7 @@ class RequestIds:
         given = Headers(scope=scope).get(HEADER, "")
         request_id = given if _VALID.fullmatch(given) else secrets.token_hex(16)
         scope.setdefault("state", {})[HEADER] = request_id
-        _current.set(request_id)
+        begin_serving(request_id)
         header = (HEADER.encode(), request_id.encode())
 
         async def send_with_id(message: Message) -> None:
@@ -49,22 +46,7 @@ def request_id_of(scope: Scope) -> str | None:
     return found if isinstance(found, str) else None
 
 
-def current_request_id() -> str | None:
-    """The id of the request for which the present code runs, in tasks that it has started, too; None for none."""
-    return _current.get()
-
-
-@contextmanager
-def serving(request_id: str | None) -> Iterator[None]:
-    """Say for which request the code inside runs, where a library runs it in tasks of its own."""
-    token = _current.set(request_id)
-    try:
-        yield
-    finally:
-        _current.reset(token)
-
-
 def forwarded_id() -> dict[str, str]:
     """The header for a request that is made now for another one; empty where there is none."""
-    request_id = _current.get()
+    request_id = current_request_id()
     return {} if request_id is None else {HEADER: request_id}

@@ -13,7 +13,8 @@ import gradio as gr
 from gradio.utils import MatplotlibBackendMananger
 
 from service_kit.logs import log_event
-from service_kit.request_ids import request_id_of, serving
+from service_kit.request_context import serving
+from service_kit.request_ids import request_id_of
 from webui import texts
 from webui.languages import active, speaking
 from webui.visitor_language import language_in

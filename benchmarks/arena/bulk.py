@@ -19,9 +19,9 @@ import httpx
 
 from benchmarks.arena.running import ADMIN_TOKEN, BenchArena, Probe, cpu_s, peak_mb
 from controller.metrics import Metrics
-from controller.store.address import parse_address
 from controller.store.keys import Keys
 from controller.store.store import Store
+from controller.store_address import parse_address
 from controller.votes.vote_log import VoteLog
 from wire.votes import StyleCounts, VotedSide, VoteRecord
 

@@ -77,7 +77,7 @@ def _with_queue(spans: Sequence[Span], queue_ms: float | None) -> list[Span]:
     """The spans, with the time in the worker's queue taken out of the first prefill."""
     if queue_ms is None:
         return list(spans)
-    found = []
+    found: list[Span] = []
     for span in spans:
         until = min(span.end, span.start + queue_ms / 1000)
         if span.name == "prefill" and not any(one.name == "queue" for one in found):

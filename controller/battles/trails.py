@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from controller.store.keys import TRAIL_TTL_MS, Keys
 from controller.store.store import Store
-from service_kit.request_ids import current_request_id
+from service_kit.request_context import current_request_id
 from wire.errors import ApiError
 from wire.ids import BattleId
 from wire.trails import Step, TrailEntry

@@ -12,8 +12,8 @@ from redis.asyncio.connection import SSLConnection, parse_url
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
-from controller.store.address import StoreAddress
 from controller.store.sentinel import PrimaryConnection, PrimaryFinder, PrimarySSLConnection, PrimaryWatch
+from controller.store_address import StoreAddress
 
 MAX_CONNECTIONS = 64
 MAX_READERS = 4096  #: one connection per open battle stream

@@ -14,7 +14,7 @@ from redis.asyncio import Connection, ConnectionPool, Redis
 from redis.asyncio.connection import SSLConnection
 from redis.exceptions import RedisError
 
-from controller.store.address import HostAndPort, SentinelService
+from controller.store_address import HostAndPort, SentinelService
 from service_kit.logs import log_event
 
 #: How long the other sentinels are waited for after the first answer: the one with the newest configuration counts.

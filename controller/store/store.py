@@ -22,9 +22,9 @@ from redis.exceptions import (
 )
 
 from controller.metrics import Metrics
-from controller.store.address import StoreAddress
 from controller.store.connections import READ_BLOCK_S, make_pools
 from controller.store.troubles import Troubles
+from controller.store_address import StoreAddress
 from wire.entry_ids import LOG_START, EntryId, entry_order
 from wire.errors import ApiError, ErrorCode
 

@@ -20,8 +20,8 @@ from redis.exceptions import (
 )
 from redis.exceptions import TimeoutError as StoreTimeout
 
-from controller.store.address import StoreAddress
 from controller.store.sentinel import NoPrimary
+from controller.store_address import StoreAddress
 from service_kit.logs import log_event
 
 REPEAT_S = 30.0

@@ -16,7 +16,7 @@ from cli.arena.store_server import FOLDER, copied_store, loads, served_store
 from cli.errors import StoreError
 from cli.main import main
 from cli.store_votes import read_store
-from controller.store.address import parse_address
+from controller.store_address import parse_address
 from controller.votes.journal.journal_file import JournalFile, read_entries
 from controller.votes.vote_log import LogEntry, stored
 from wire.votes import VotedSide, VoteRecord

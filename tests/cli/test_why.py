@@ -6,7 +6,6 @@ from pathlib import Path
 import httpx
 import pytest
 
-import cli.arena.running_arena as running_arena
 from cli.log_lines import lines_of
 from cli.main import main
 from wire.admin import FailuresView
@@ -63,9 +62,7 @@ def arena(monkeypatch: pytest.MonkeyPatch) -> None:
         return httpx.Response(404 if found is None else 200, content=found or '{"error": {"message": "no"}}')
 
     real = httpx.Client
-    monkeypatch.setattr(
-        running_arena.httpx, "Client", lambda **given: real(**given, transport=httpx.MockTransport(answer))
-    )
+    monkeypatch.setattr(httpx, "Client", lambda **given: real(**given, transport=httpx.MockTransport(answer)))
     monkeypatch.setenv("AGON_ADMIN_TOKEN", "a" * 20)
 
 

@@ -6,6 +6,7 @@ import subprocess
 import time
 from collections.abc import Generator
 from pathlib import Path
+from typing import Any
 
 from redis import Redis
 from redis.exceptions import RedisError
@@ -91,8 +92,8 @@ class Replicas:
 
     def primary(self) -> Server:
         """The server that the first sentinel names."""
-        _, port = self.sentinels[0].client().sentinel_get_master_addr_by_name(SERVICE)
-        return next(server for server in self.servers if server.port == int(port))
+        port = _primary_port(self.sentinels[0])
+        return next(server for server in self.servers if server.port == port)
 
     def others(self) -> list[Server]:
         """The servers that are not the primary."""
@@ -103,7 +104,7 @@ class Replicas:
         """The new primary, as soon as all sentinels name it."""
 
         def has_changed() -> bool:
-            named = {int(sentinel.client().sentinel_get_master_addr_by_name(SERVICE)[1]) for sentinel in self.sentinels}
+            named = {_primary_port(sentinel) for sentinel in self.sentinels}
             return len(named) == 1 and former.port not in named
 
         _wait(has_changed, timeout_s)
@@ -130,13 +131,13 @@ class Replicas:
         return () if server is primary else ("--replicaof", "127.0.0.1", str(primary.port))
 
     def _num_following(self, server: Server) -> int:
-        found = server.client().info("replication")
+        found: Any = server.client().info("replication")
         lines = [found.get(f"slave{number}", {}) for number in range(int(found["connected_slaves"]))]
         return sum(line.get("state") == "online" for line in lines)
 
     def _knows_all(self, sentinel: Server) -> bool:
-        state = sentinel.client().sentinel_master(SERVICE)
-        replicas = sentinel.client().sentinel_slaves(SERVICE)
+        state: Any = sentinel.client().sentinel_master(SERVICE)
+        replicas: Any = sentinel.client().sentinel_slaves(SERVICE)
         healthy = [one for one in replicas if not (one["is_sdown"] or one["is_disconnected"])]
         others = int(state["num-other-sentinels"])
         return others == len(self.sentinels) - 1 and len(healthy) == len(self.servers) - 1 and not state["is_sdown"]
@@ -151,6 +152,11 @@ def running_replicas(folder: Path, num_servers: int = 2) -> Generator[Replicas, 
         yield replicas
     finally:
         replicas.kill_all()
+
+
+def _primary_port(sentinel: Server) -> int:
+    found: Any = sentinel.client().sentinel_get_master_addr_by_name(SERVICE)
+    return int(found[1])
 
 
 def _wait(holds: object, timeout_s: float = 30) -> None:

@@ -7,9 +7,9 @@ import pytest
 
 from controller.admin.failure_log import MAX_KINDS, FailureLog
 from controller.metrics import Metrics
-from controller.store.address import parse_address
 from controller.store.keys import Keys
 from controller.store.store import Store
+from controller.store_address import parse_address
 from tests.controller.support.running import StoreProcess
 
 

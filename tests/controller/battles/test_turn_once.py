@@ -11,9 +11,9 @@ from controller.battles.battle_record import Battle, StoredTurn
 from controller.battles.battle_store import BattleStore
 from controller.battles.turn_writer import TurnWriter
 from controller.metrics import Metrics
-from controller.store.address import parse_address
 from controller.store.keys import Keys
 from controller.store.store import Store, unavailable
+from controller.store_address import parse_address
 from controller.workers.congestion import FULL_S
 from tests.controller.support.arena import Arena, end_state, eventually, of_kind
 from tests.controller.support.running import StoreProcess

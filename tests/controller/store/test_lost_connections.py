@@ -10,8 +10,8 @@ import uvloop
 from redis.exceptions import ResponseError
 
 from controller.metrics import Metrics
-from controller.store.address import parse_address
 from controller.store.store import Store
+from controller.store_address import parse_address
 from wire.errors import ApiError, ErrorCode
 
 RESET_ON_CLOSE = struct.pack("ii", 1, 0)  #: value of SO_LINGER: a close sends RST instead of FIN

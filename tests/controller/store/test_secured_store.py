@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from controller.metrics import Metrics
-from controller.store.address import parse_address
 from controller.store.inspection import inspect
 from controller.store.permissions import acl_rule
 from controller.store.store import Store
+from controller.store_address import parse_address
 from tests.controller.support.running import StoreProcess
 from wire.errors import ApiError
 

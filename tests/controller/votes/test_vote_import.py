@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from controller.metrics import Metrics
-from controller.store.address import parse_address
 from controller.store.keys import Keys
 from controller.store.store import Store, unavailable
+from controller.store_address import parse_address
 from controller.votes.vote_import import BATCH_BYTES, MAX_LINE_BYTES, VoteImport
 from controller.votes.vote_log import VoteLog
 from tests.controller.support.arena import Arena, eventually, make_settings, running_arena

@@ -12,9 +12,9 @@ import pytest
 from controller.access.addresses import ClientAddress
 from controller.access.rate_limits import Rate, RateLimiter, Rates
 from controller.metrics import Metrics
-from controller.store.address import parse_address
 from controller.store.keys import Keys
 from controller.store.store import Store
+from controller.store_address import parse_address
 from controller.workers.breaker import FAILURES_TO_OPEN, CircuitBreaker
 from controller.workers.congestion import FULL_S
 from controller.workers.dispatch import Dispatcher, Lane, Wish

@@ -6,9 +6,9 @@ from typing import Any, cast
 import pytest
 
 from controller.metrics import Metrics
-from controller.store.address import parse_address
 from controller.store.keys import Keys
 from controller.store.store import Store
+from controller.store_address import parse_address
 from controller.votes.boards.board_view import BoardQuery, fold_log, view_of
 from controller.votes.boards.board_votes import BOARDS
 from controller.votes.boards.fitter import Fitter

@@ -9,8 +9,8 @@ import pytest
 from redis.asyncio import Redis
 
 from controller.metrics import Metrics
-from controller.store.address import parse_address
 from controller.store.store import Store
+from controller.store_address import parse_address
 from controller.votes.vote_log import VoteLog
 from tests.controller.support.arena import Arena, eventually, make_settings, running_arena
 from tests.controller.support.running import StoreProcess

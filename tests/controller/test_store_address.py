@@ -6,7 +6,7 @@ import pytest
 from pydantic import SecretStr
 
 from controller.errors import ConfigurationError
-from controller.store.address import StoreAddress, parse_address
+from controller.store_address import StoreAddress, parse_address
 from controller.store_config import StoreSettings
 
 
