@@ -39,6 +39,7 @@ from engine.scheduling.budgeted_chunks import longest_prompt
 from engine.scheduling.in_flight import InFlight
 from engine.scheduling.scheduler import Scheduler
 from engine.scheduling.swapper import Swapper
+from engine.served_adapters import Rack, ServedAdapters
 from engine.stats import EngineStats, Tally
 from engine.text.sequence_text import DetokenizerFactory, SequenceText
 from engine.text.thoughts import Said, ThoughtSplitter
@@ -61,9 +62,10 @@ class EngineCore:
         has_queue_bound: bool = True,
         clock: Callable[[], float] = time.monotonic,
         compiler: GrammarCompiler | None = None,
+        rack: Rack | None = None,
     ) -> None:
         """has_queue_bound: False for callers that submit all their requests at once and wait, as LLM does. compiler:
-        None: outputs cannot be constrained."""
+        None: outputs cannot be constrained. rack: where adapters lie; None: there can be none."""
         self._runner = runner
         self._make_detokenizer = make_detokenizer
         self._clock = clock
@@ -100,6 +102,7 @@ class EngineCore:
         self._steering = Steering(compiler or GrammarCompiler(None))
         self._unmasked: StepPlan | None = None  # launched, and waits for its masks
         self._rankings = Rankings()
+        self.adapters = ServedAdapters(rack)
         self._ready: list[RequestDelta] = []  # made between steps: aborts, and resumed requests that are complete
         self._arrivals = itertools.count()
         self._sequence_ids = itertools.count()
@@ -115,8 +118,11 @@ class EngineCore:
         *,
         resume_token_ids: ReadOnly[int] = (),
         cache_salt: bytes = b"",
+        adapter: str = "",
     ) -> None:
         """Admission control, then `submit_reserved`. Raises InvalidRequest, ContextTooLong or QueueFull.
+
+        adapter: the name of a loaded one; empty: the base alone.
 
         resume_token_ids: output that this request already has from another replica. It counts as output in every
         respect (max_tokens, random numbers, stop strings, half characters), but its text is not emitted again.
@@ -124,8 +130,11 @@ class EngineCore:
         prompt, resume = tuple(prompt_token_ids), tuple(resume_token_ids)
         self.admission.check_request(prompt, params, resume)
         self.compiler.check(params)
+        self.adapters.check(adapter)
         self.admission.reserve_place(len(prompt) + len(resume))
-        self.submit_reserved(request_id, prompt, params, resume_token_ids=resume, cache_salt=cache_salt)
+        self.submit_reserved(
+            request_id, prompt, params, resume_token_ids=resume, cache_salt=cache_salt, adapter=adapter
+        )
 
     def submit_reserved(
         self,
@@ -136,6 +145,7 @@ class EngineCore:
         resume_token_ids: tuple[int, ...] = (),
         cache_salt: bytes = b"",
         pooling: PoolingParams | None = None,
+        adapter: str = "",
     ) -> None:
         """Queue a request that holds a reservation of admission control. Arguments: as `add_request`.
 
@@ -158,7 +168,8 @@ class EngineCore:
                 )
                 for index in range(params.num_sequences)
             ],
-            cache_salt=cache_salt,
+            cache_salt=self.adapters.salt(adapter, cache_salt),
+            adapter=self.adapters.open(adapter),
             reading=reading_of(prompt, params, pooling, is_resumed=bool(resume_token_ids)),
             stop_ids=params.stop_ids(self.limits.eos_token_ids),
             max_length=self.limits.max_model_len,
@@ -183,14 +194,21 @@ class EngineCore:
             self._replay(request, request.sequences[0], resume_token_ids)
 
     def add_pooling_request(
-        self, request_id: str, prompt_token_ids: ReadOnly[int], params: PoolingParams, *, cache_salt: bytes = b""
+        self,
+        request_id: str,
+        prompt_token_ids: ReadOnly[int],
+        params: PoolingParams,
+        *,
+        cache_salt: bytes = b"",
+        adapter: str = "",
     ) -> None:
         """A request for one vector of a prompt, which comes in its only delta. Arguments and errors: as
         `add_request`."""
         prompt = tuple(prompt_token_ids)
         self.admission.check_request(prompt, NO_OUTPUT)
+        self.adapters.check(adapter)
         self.admission.reserve_place(len(prompt))
-        self.submit_reserved(request_id, prompt, NO_OUTPUT, cache_salt=cache_salt, pooling=params)
+        self.submit_reserved(request_id, prompt, NO_OUTPUT, cache_salt=cache_salt, pooling=params, adapter=adapter)
 
     def abort(self, request_id: str) -> None:
         """End a request at once, waiting or running; its last deltas come with the next step. What a step in flight
@@ -353,6 +371,7 @@ class EngineCore:
         self._steering.close(sequence.sequence_id)
         if not request.unfinished:
             del self._requests[request.request_id]
+            self.adapters.close(request.adapter)
             if reason == "abort":
                 self._tally.num_aborted += 1
             else:

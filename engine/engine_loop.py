@@ -4,11 +4,13 @@ Owns the core from the end of loading to its closing, in one thread. Does not kn
 """
 
 import logging
+from functools import partial
+from pathlib import Path
 from typing import Protocol
 
-from engine.backend import Abort, Add, Command, Drain, Outlet, Picture, Stop
+from engine.backend import Abort, Add, AddAdapter, Command, Drain, Outlet, Picture, RemoveAdapter, Stop
 from engine.core import EngineCore
-from engine.errors import EngineDead
+from engine.errors import AdapterError, CheckpointError, EngineDead
 from engine.stats import RATE_WINDOW_S
 
 logger = logging.getLogger(__name__)
@@ -90,13 +92,32 @@ class _EngineLoop:
                     resume_token_ids=command.resume_token_ids,
                     cache_salt=command.cache_salt,
                     pooling=command.pooling,
+                    adapter=command.adapter,
                 )
             case Abort(request_id):
                 self._core.abort(request_id)
             case Picture(ticket, max_cells):
                 self._outlet.on_picture(ticket, self._core.picture(max_cells))
+            case AddAdapter(ticket, name, folder):
+                self._add_adapter(ticket, name, Path(folder))
+            case RemoveAdapter(ticket, name):
+                self._remove_adapter(ticket, name)
             case Drain():
                 self._is_draining = True
             case Stop():
                 return False
         return True
+
+    def _add_adapter(self, ticket: int, name: str, folder: Path) -> None:
+        try:
+            info = self._core.adapters.add(name, folder)
+        except CheckpointError as error:
+            self._outlet.on_adapter(ticket, None, str(error))
+        else:
+            self._outlet.on_adapter(ticket, info, "")
+
+    def _remove_adapter(self, ticket: int, name: str) -> None:
+        try:
+            self._core.adapters.remove(name, partial(self._outlet.on_adapter, ticket, None, ""))
+        except AdapterError as error:
+            self._outlet.on_adapter(ticket, None, str(error))

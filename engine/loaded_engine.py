@@ -65,5 +65,6 @@ def engine_around(loaded: "LoadedModel", *, has_queue_bound: bool = True) -> Loa
         make_detokenizer,
         has_queue_bound=has_queue_bound,
         compiler=GrammarCompiler(vocabulary),
+        rack=loaded.adapters,
     )
     return LoadedEngine(core, tokenizer, loaded.info, loaded.is_alive)

@@ -17,6 +17,7 @@ from engine.config import EngineConfig, ModelLimits
 from engine.kernels.operators import Operators, WorkTimer
 from engine.kernels.prompt_libraries import PromptLibrary, open_libraries
 from engine.kernels.step_kernels import StepKernels
+from engine.layers.adapter_points import AdapterPoints
 from engine.memory.swap import mirror_plan
 from engine.models.causal_lm import CausalLM
 from engine.parallel.group import Group
@@ -43,6 +44,7 @@ class Parts:
     device: torch.device
     operators: Operators
     group: Group
+    adapter_points: AdapterPoints | None = None  #: None: no adapter can be loaded
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +97,7 @@ def build_eager_runner(parts: Parts) -> EagerRunner:
         mirror=mirror_plan(plan, config.swap_bytes),
         operators=parts.operators,
         max_in_flight=2 if config.overlap else 1,
+        adapter_points=parts.adapter_points,
     )
     runner.warm_up(min(16, parts.limits.max_model_len))
     return runner

@@ -8,13 +8,18 @@ from pathlib import Path
 
 import torch
 
+from engine.adapters import AdapterRack
+from engine.adapters.rack import ReadWeight
 from engine.attention.layout import is_quantised
 from engine.config import FP8_CAPABILITY, EngineConfig, ModelLimits
-from engine.errors import CheckpointError, NotDivisible
+from engine.errors import AdapterError, CheckpointError, NotDivisible
 from engine.formats.format import QuantisedFormat
 from engine.kernels import choose_operators
 from engine.kernels.cpu.operators import CppOperators
 from engine.kernels.operators import Operators
+from engine.kernels.quantised import QuantisedMatrix
+from engine.kernels.torch_operators import TorchOperators
+from engine.layers.adapter_points import AdapterPoints
 from engine.layers.weights import ShapesOnly, of_whole_model
 from engine.loader import (
     AnyCheckpoint,
@@ -65,6 +70,7 @@ class LoadedModel:
     config: EngineConfig  #: with the limits of a step that suit the device
     #: Whether all processes that share the model still run; may be called by any thread.
     is_alive: Callable[[], bool] = lambda: True
+    adapters: AdapterRack | None = None  #: None: no adapter can be loaded
 
 
 def load_runner(config: EngineConfig, group: Group | None = None, build: Builder = build_runner) -> LoadedModel:
@@ -82,6 +88,8 @@ def load_runner(config: EngineConfig, group: Group | None = None, build: Builder
     settings = ConfigReader(read_config(folder), served_context=config.max_model_len)
     architecture = architecture_of(settings)
     pooling = read_pooling(folder)
+    if config.max_adapters:
+        _check_adapters(architecture, config, group)
     if architecture.code == "transformers":
         _log.warning("%s", cost_of_transformers(architecture.name))
     is_dummy = config.load_format == "dummy"
@@ -103,7 +111,7 @@ def load_runner(config: EngineConfig, group: Group | None = None, build: Builder
         has_int8_weights=config.weights == "int8",
         has_int4_weights=config.weights == "int4",
     )
-    model = _build(architecture, settings, config, checkpoint, quantised_by, dtype, device, operators, group)
+    model, points = _build(architecture, settings, config, checkpoint, quantised_by, dtype, device, operators, group)
     tokenizer = Tokenizer.of_model(folder, has_weights=not is_dummy)
     limits = ModelLimits(
         max_model_len=_context_length(config, model),
@@ -115,7 +123,7 @@ def load_runner(config: EngineConfig, group: Group | None = None, build: Builder
         raise CheckpointError(f"kv_dtype {config.kv_dtype}: {architecture.name} keeps no keys and values, only states")
     if config.kv_budget is not None:
         check_budget(architecture, model, device, kv_dtype, group.place.size)
-    runner = build(Parts(model, config, limits, dtype, kv_dtype, device, operators, group))
+    runner = build(Parts(model, config, limits, dtype, kv_dtype, device, operators, group, points))
     info = ModelInfo(
         name=Path(config.model).name,
         architecture=architecture.name,
@@ -131,7 +139,37 @@ def load_runner(config: EngineConfig, group: Group | None = None, build: Builder
     )
     seconds = time.perf_counter() - started
     _log.info("loaded %s with %d threads in %.1f s", info, torch.get_num_threads(), seconds)
-    return LoadedModel(runner, tokenizer, limits, runner.pool_plan, info, config)
+    rack = None
+    if points is not None:
+        rack = AdapterRack(points, weight_reader(checkpoint, quantised_by))
+    return LoadedModel(runner, tokenizer, limits, runner.pool_plan, info, config, adapters=rack)
+
+
+def _check_adapters(architecture: Architecture, config: EngineConfig, group: Group) -> None:
+    """Raises CheckpointError where the model can have no adapters."""
+    if group.place.size > 1:
+        raise CheckpointError("adapters are not supported with tensor parallelism")
+    if architecture.code != "agon":
+        raise CheckpointError(f"adapters are not supported for {architecture.name}, which runs on transformers' code")
+
+
+def weight_reader(checkpoint: AnyCheckpoint | None, quantised_by: QuantisedFormat | None) -> ReadWeight:
+    """Reads linear layers' weights of the checkpoint once more, dequantised."""
+
+    def read(layer: str, num_outputs: int, num_inputs: int) -> torch.Tensor:
+        if checkpoint is None:
+            raise AdapterError("DoRA needs the base's weights, and dummy ones are not kept")
+        weights = CheckpointWeights(
+            checkpoint,
+            dtype=torch.float32,
+            device=torch.device("cpu"),
+            operators=TorchOperators(),
+            quantised_by=quantised_by,
+        )
+        weight = weights.take_linear_weight(layer, num_outputs, num_inputs)
+        return weight.dequantised() if isinstance(weight, QuantisedMatrix) else weight
+
+    return read
 
 
 def _build(
@@ -144,12 +182,22 @@ def _build(
     device: torch.device,
     operators: Operators,
     group: Group,
-) -> CausalLM:
+) -> tuple[CausalLM, AdapterPoints | None]:
+    def new_points() -> AdapterPoints | None:
+        if not config.max_adapters:
+            return None
+        return AdapterPoints(operators, dtype, device, config.max_adapters, config.max_adapter_rank)
+
+    points = new_points()
     if checkpoint is None:
-        dummy = DummyWeights(dtype=dtype, device=device, seed=config.seed, operators=operators, group=group)
-        return architecture.build(settings, dummy)
+        dummy = DummyWeights(
+            dtype=dtype, device=device, seed=config.seed, operators=operators, group=group, adapter_points=points
+        )
+        return architecture.build(settings, dummy), points
 
     def make(has_matrices: bool) -> CausalLM:
+        nonlocal points
+        points = new_points()  # those of the model that was built last
         weights = CheckpointWeights(
             checkpoint,
             dtype=dtype,
@@ -158,6 +206,7 @@ def _build(
             group=group,
             has_matrices=has_matrices,
             quantised_by=quantised_by,
+            adapter_points=points,
         )
         with torch.inference_mode():
             model = architecture.build(settings, of_whole_model(weights) if architecture.code == "agon" else weights)
@@ -165,8 +214,10 @@ def _build(
         return model
 
     if isinstance(operators, CppOperators) and architecture.code == "agon":
-        return build_with_packed_weights(make, operators, checkpoint, config, group.place)
-    return make(True)
+        model = build_with_packed_weights(make, operators, checkpoint, config, group.place)
+    else:
+        model = make(True)
+    return model, points
 
 
 def _roundings(config: EngineConfig, quantised_by: QuantisedFormat | None) -> list[str]:
