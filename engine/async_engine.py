@@ -291,8 +291,10 @@ class AsyncEngine:
         return info
 
     async def remove_adapter(self, name: str) -> None:
-        """Refuse new requests for an adapter, wait until its running ones have ended, and unload it. Raises AdapterError
-        for one that is not loaded, and EngineDead after the engine has stopped."""
+        """Refuse new requests for an adapter, wait until its running ones have ended, and unload it.
+
+        Raises AdapterError for one that is not loaded, and EngineDead after the engine has stopped.
+        """
         with self._lock:
             if self._adapters.pop(name, None) is None:
                 raise AdapterError(f"no adapter {name!r} is loaded")

@@ -79,8 +79,8 @@ class LLM:
 
         A prompt is a text, its token ids, {"prompt": text} or {"prompt_token_ids": ids}. A text is encoded with the
         special tokens that the tokenizer adds. `sampling_params` are one for all prompts or one per prompt; use_tqdm
-        shows a progress bar. `adapter` is the name of an added one; lora_request names one by its folder, too, and adds it
-        if it is new. Raises InvalidRequest (or ContextTooLong) before any work if a prompt can never be served.
+        shows a progress bar. `adapter` is the name of an added one; lora_request also names its folder, from which a
+        new one is added. Raises InvalidRequest (or ContextTooLong) before any work if a prompt can never be served.
         """
         read = [read_prompt(prompt, self.get_tokenizer) for prompt in list_of_prompts(prompts)]
         return self._generate(read, sampling_params, use_tqdm, self._adapter_of(adapter, lora_request))

@@ -5,8 +5,8 @@ Operators bind a layer's shape to an AdapterProduct, in which adapters come and 
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import Protocol, Self
+from dataclasses import dataclass, replace
+from typing import ClassVar, Protocol, Self
 
 import numpy as np
 import torch
@@ -16,11 +16,50 @@ from engine.batch import NO_ADAPTER
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class AdapterTiles:
+    """The rows of a step that have adapters, cut into tiles of one adapter each. All int32 [tiles]."""
+
+    MOST_ROWS: ClassVar[int] = 16  #: of a tile
+
+    first_rows: torch.Tensor
+    num_rows: torch.Tensor  #: 0: there is no such tile
+    slots: torch.Tensor
+
+    @classmethod
+    def of(cls, runs: NDArray[np.int64]) -> Self:
+        """runs: as AdapterRows.runs. On the host."""
+        return cls(*map(torch.from_numpy, tile_columns(runs)))
+
+    def to(self, device: torch.device) -> Self:
+        """The same on a device."""
+        return replace(
+            self,
+            first_rows=self.first_rows.to(device),
+            num_rows=self.num_rows.to(device),
+            slots=self.slots.to(device),
+        )
+
+
+def tile_columns(runs: NDArray[np.int64]) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int32]]:
+    """First rows, numbers of rows and slots of the tiles of runs, [tiles] each. There are no more tiles than rows."""
+    most = AdapterTiles.MOST_ROWS
+    tiles = [
+        (first + start, min(most, count - start), slot)
+        for first, count, slot in runs.tolist()
+        for start in range(0, count, most)
+    ]
+    columns = np.array(tiles, np.int32).reshape(len(tiles), 3)
+    first_rows, num_rows, slots = (np.ascontiguousarray(column) for column in columns.T)
+    return first_rows, num_rows, slots
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class AdapterRows:
     """The adapters of a step's rows."""
 
     runs: NDArray[np.int64]  #: [runs, 3], ascending: first row, number of rows, slot; rows in no run have no adapter
     num_rows: int  #: of the step
+    tiles: AdapterTiles | None = None  #: the same on the device, where the runner has sent it
 
     @classmethod
     def of(cls, lengths: Iterable[int], slots: Iterable[int]) -> Self | None:
@@ -50,6 +89,11 @@ class LowRank:
 
 class AdapterProduct(Protocol):
     """The adapters of one linear layer, by slot. Used by the engine thread alone."""
+
+    @property
+    def is_capturable(self) -> bool:
+        """Whether `add` reads AdapterRows.tiles on the device, and no number on the host."""
+        ...
 
     def place(self, slot: int, parts: Sequence[LowRank]) -> None:
         """Put an adapter's update of this layer into a slot, in place of what was there. No parts: the adapter leaves

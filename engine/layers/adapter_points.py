@@ -73,6 +73,11 @@ class AdapterPoints:
         return self.bytes_per_slot if self._device.type == "cuda" else num_parameters * self._dtype.itemsize
 
     @property
+    def is_capturable(self) -> bool:
+        """Whether a step with adapters can be captured as a CUDA graph: their rows are read on the device."""
+        return all(point.product.is_capturable for point in self.points)
+
+    @property
     def rows(self) -> AdapterRows | None:
         """See `begin`."""
         return self._rows

@@ -40,7 +40,7 @@ class Checkpoint:
         self._file_of: dict[str, Path] = {}
         for file in _weight_files(folder):
             handle = self._files[file] = open_safetensors(file)
-            for name in handle.keys():  # type: ignore[no-untyped-call]  # noqa: SIM118 - the handle is no mapping
+            for name in handle.keys():  # noqa: SIM118 - the handle is no mapping
                 if name in self._file_of:
                     raise CheckpointError(f"{name} is in {self._file_of[name].name} and in {file.name}")
                 self._file_of[name] = file

@@ -126,6 +126,7 @@ def build_device_runner(parts: Parts, machinery: Machinery) -> DeviceRunner:
         max_graph_rows=config.max_graph_batch,
         shares_prefixes=config.enable_prefix_caching,
         prompt_attention=prompt_attention,
+        adapter_points=parts.adapter_points,
     )
     has_graphs = model.is_capturable and not config.enforce_eager
     room_bytes = None

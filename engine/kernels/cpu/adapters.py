@@ -39,6 +39,8 @@ class AdapterWeights(ctypes.Structure):
 class CppAdapterProduct:
     """The AdapterProduct on CPU, for float32 and bfloat16."""
 
+    is_capturable = False
+
     def __init__(self, library: Library, dtype: torch.dtype, num_slots: int, num_inputs: int) -> None:
         """num_slots: slots in use are [1, num_slots]."""
         self._library = library

@@ -21,6 +21,8 @@ class _Part:
 class TorchAdapterProduct:
     """The AdapterProduct of every device without compiled operators: two products for each run of rows."""
 
+    is_capturable = False
+
     def __init__(
         self, bind: Callable[[torch.Tensor, None], LinearFunction], dtype: torch.dtype, device: torch.device
     ) -> None:

@@ -6,7 +6,6 @@ import re
 import shutil
 from pathlib import Path
 
-import torch
 from safetensors.torch import load_file, save_file
 
 
