@@ -23,13 +23,14 @@ from engine.json_files import read_object
 from engine.loader import find_model_folder
 from engine.memory.ledger import PoolCell as EnginePoolCell
 from engine.request import RequestDelta
-from engine.runner import follow_if_told_to
+from engine.model_info import ModelInfo
+from engine.runner import describe_checkpoint, follow_if_told_to
 from engine.sampling_params import PoolingParams, SamplingParams, ToolFormat
 from engine.stats import EngineStats
 from engine.text.bad_words import with_bad_words
 from model_worker.answer_end import SampleUsage
 from model_worker.config import WorkerSettings
-from model_worker.engine_protocol import Accepted, Conversation, Piece, Prompt, PromptSource
+from model_worker.engine_protocol import Accepted, Conversation, Description, Piece, Prompt, PromptSource
 from model_worker.errors import BadCheckpoint, EngineBroken, LoadFailed, StartError
 from model_worker.logprobs import named_token, prompt_logprobs, token_logprobs
 from model_worker.tool_requests import template_messages, tool_request, wire_calls
@@ -80,6 +81,20 @@ class PagedEngine:
         except _LOAD_ERRORS as error:
             raise _start_error(settings, error) from None
 
+    @staticmethod
+    def describe(settings: WorkerSettings) -> Description:
+        """What is known of the model without loading it. Reads files. Raises BadCheckpoint or LoadFailed."""
+        try:
+            found = describe_checkpoint(settings.engine_config)
+        except _LOAD_ERRORS as error:
+            raise _start_error(settings, error) from None
+        capacity = Capacity(
+            max_running=found.config.step_limits.max_running,
+            max_queued=found.config.max_queued_requests,
+            kv_tokens=0,
+        )
+        return Description(_card(settings, found.info), capacity, found.weights_bytes, found.pool_bytes)
+
     @classmethod
     async def load_checkpoint(cls, settings: WorkerSettings) -> "PagedEngine":
         """Load the model, in a thread or in a process of its own. Raises BadCheckpoint or LoadFailed."""
@@ -95,15 +110,7 @@ class PagedEngine:
         info, stats = engine.info, engine.stats()
         return cls(
             engine,
-            card=ModelCard(
-                name=settings.model_name,
-                revision=info.revision,
-                architecture=info.architecture,
-                num_parameters=info.num_parameters,
-                dtype=info.precision,
-                context_length=engine.limits.max_model_len,
-                runs_on="cpu" if info.device == "cpu" else "gpu",
-            ),
+            card=_card(settings, info),
             capacity=Capacity(
                 max_running=engine.step_limits.max_running,
                 max_queued=config.max_queued_requests,
@@ -365,6 +372,18 @@ def pool_picture(cells: Sequence[EnginePoolCell]) -> PoolPicture:
 def _percent(share: float) -> int:
     """A share in percent, rounded up, except that rounding errors of a sum of fractions do not round it up."""
     return min(100, math.ceil(100 * share - 1e-6))
+
+
+def _card(settings: WorkerSettings, info: ModelInfo) -> ModelCard:
+    return ModelCard(
+        name=settings.model_name,
+        revision=info.revision,
+        architecture=info.architecture,
+        num_parameters=info.num_parameters,
+        dtype=info.precision,
+        context_length=info.context_length,
+        runs_on="cpu" if info.device == "cpu" else "gpu",
+    )
 
 
 def _sampling_defaults(model: str) -> SamplingDefaults:

@@ -91,7 +91,7 @@ def load_runner(config: EngineConfig, group: Group | None = None, build: Builder
         num_parameters = _count_parameters(architecture, settings)
     else:
         num_parameters = checkpoint.num_parameters
-    dtype = _dtype(config.dtype, device, num_parameters, settings)
+    dtype = choose_dtype(config.dtype, device, num_parameters, settings)
     if device.type == "cpu":
         weight_bytes = num_parameters * dtype.itemsize // group.place.size
         torch.set_num_threads(config.num_threads or _num_threads(weight_bytes, group.place))
@@ -106,7 +106,7 @@ def load_runner(config: EngineConfig, group: Group | None = None, build: Builder
     model = _build(architecture, settings, config, checkpoint, quantised_by, dtype, device, operators, group)
     tokenizer = Tokenizer.of_model(folder, has_weights=not is_dummy)
     limits = ModelLimits(
-        max_model_len=_context_length(config, model),
+        max_model_len=context_length_of(config, model),
         vocab_size=model.vocab_size,
         eos_token_ids=tokenizer.eos_token_ids | read_eos_token_ids(folder),
     )
@@ -126,7 +126,7 @@ def load_runner(config: EngineConfig, group: Group | None = None, build: Builder
         device=str(device),
         kv_dtype=str(kv_dtype).removeprefix("torch."),
         operators=runner.operators_name if architecture.code == "agon" else f"transformers, {runner.operators_name}",
-        weights=", ".join(_roundings(config, quantised_by)),
+        weights=", ".join(roundings(config, quantised_by)),
         pooling=pooling,
     )
     seconds = time.perf_counter() - started
@@ -169,7 +169,7 @@ def _build(
     return make(True)
 
 
-def _roundings(config: EngineConfig, quantised_by: QuantisedFormat | None) -> list[str]:
+def roundings(config: EngineConfig, quantised_by: QuantisedFormat | None) -> list[str]:
     """How linear weights are quantised: by the checkpoint, and what is left by the configuration."""
     own = [] if quantised_by is None else [quantised_by.name]
     return own if config.weights == "auto" else [*own, config.weights]
@@ -181,7 +181,8 @@ def _count_parameters(architecture: Architecture, settings: ConfigReader) -> int
     return counter.num_parameters
 
 
-def _context_length(config: EngineConfig, model: CausalLM) -> int:
+def context_length_of(config: EngineConfig, model: CausalLM) -> int:
+    """Tokens of a request: the configured limit, else the model's. Raises CheckpointError if it is more than that."""
     if config.max_model_len is None:
         return model.max_positions
     if config.max_model_len > model.max_positions:
@@ -216,7 +217,8 @@ def choose_device(name: str, local_rank: int = 0) -> torch.device:
     return torch.device("cpu")
 
 
-def _dtype(name: str, device: torch.device, num_parameters: int, settings: ConfigReader) -> torch.dtype:
+def choose_dtype(name: str, device: torch.device, num_parameters: int, settings: ConfigReader) -> torch.dtype:
+    """The dtype of weights and computation. "auto": the checkpoint's own on CUDA; on CPU by the model's size."""
     if name != "auto":
         return {"bfloat16": torch.bfloat16, "float32": torch.float32}[name]
     if device.type == "cpu":
