@@ -15,9 +15,9 @@ from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 from engine.config import EngineConfig
 from engine.sampling_params import ToolFormat
 from engine.settings import SettingField, setting_fields
+from model_worker.model_spec import ModelSpec, models_in
 from service_kit.cors import CORS_ORIGINS_HELP, CorsOrigins
 from service_kit.origins import ALLOWED_HOSTS_HELP, AllowedHosts, is_loopback
-from model_worker.model_spec import ModelSpec, models_in
 from wire.chat import TemplateKwargs
 from wire.model_names import is_model_name
 from wire.served_models import MAX_MODELS
@@ -243,7 +243,10 @@ class WorkerSettings(_EngineSettings):
     def engine_config(self) -> EngineConfig:
         """The engine's settings, with their types; other engines than Agon's own take limits from them. Settings of
         several models name none here."""
-        return EngineConfig(self.model_path if len(self.model) == 1 else "", **{entry.field: getattr(self, entry.name) for entry in ENGINE_FIELDS})
+        return EngineConfig(
+            self.model_path if len(self.model) == 1 else "",
+            **{entry.field: getattr(self, entry.name) for entry in ENGINE_FIELDS},
+        )
 
     def advertised_url(self, port: int) -> str:
         """URL under which controllers reach this worker when it listens on `port`."""

@@ -76,9 +76,7 @@ class Metrics:
         self.finished = Counter(
             "agon_requests_finished", "Answers by reason of their end", (*label, "finished_reason"), registry=own
         )
-        self.aborted = Counter(
-            "agon_requests_aborted", "Answers whose reader left before the end", label, registry=own
-        )
+        self.aborted = Counter("agon_requests_aborted", "Answers whose reader left before the end", label, registry=own)
         self.failed = Counter("agon_requests_failed", "Refusals and failures by code", (*label, "code"), registry=own)
         self._models: dict[str, ModelFigures] = {}
         own.register(_LoadCollector(self._models))
@@ -96,8 +94,14 @@ class Metrics:
         for family in (self.ttft, self.inter_token, self.request, self.queue, self.wake, self.aborted):
             family.remove(model)
         for family in (self.finished, self.failed):
-            values = {sample.labels[name] for found in family.collect() for sample in found.samples
-                      if sample.labels["model_name"] == model for name in sample.labels if name != "model_name"}
+            values = {
+                sample.labels[name]
+                for found in family.collect()
+                for sample in found.samples
+                if sample.labels["model_name"] == model
+                for name in sample.labels
+                if name != "model_name"
+            }
             for value in values:
                 family.remove(model, value)
 

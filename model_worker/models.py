@@ -195,6 +195,9 @@ class Models:
     async def remove(self, name: str) -> ServedModel:
         """Begin to remove a model: it finishes its answers, for as long as a worker drains, and is gone then."""
         entry = self._entry(name)
+        others = [other for other in self._entries.values() if other is not entry and other.worker.state != "draining"]
+        if not others:
+            raise _refused("It is the only model of its worker: stop the worker, or add another model first.", "name")
         if entry.worker.state != "draining":
             self._file.note_removed(name)
             entry.worker.begin_draining()

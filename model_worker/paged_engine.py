@@ -22,8 +22,8 @@ from engine.errors import (
 from engine.json_files import read_object
 from engine.loader import find_model_folder
 from engine.memory.ledger import PoolCell as EnginePoolCell
-from engine.request import RequestDelta
 from engine.model_info import ModelInfo
+from engine.request import RequestDelta
 from engine.runner import describe_checkpoint, follow_if_told_to
 from engine.sampling_params import PoolingParams, SamplingParams, ToolFormat
 from engine.stats import EngineStats

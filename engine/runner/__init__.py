@@ -5,4 +5,12 @@ from engine.runner.eager_runner import EagerRunner
 from engine.runner.load import LoadedModel, load_runner
 from engine.runner.tensor_parallel import follow_if_told_to, load_divided
 
-__all__ = ["EagerRunner", "LoadedModel", "ModelDescription", "describe_checkpoint", "follow_if_told_to", "load_divided", "load_runner"]
+__all__ = [
+    "EagerRunner",
+    "LoadedModel",
+    "ModelDescription",
+    "describe_checkpoint",
+    "follow_if_told_to",
+    "load_divided",
+    "load_runner",
+]

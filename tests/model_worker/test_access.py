@@ -11,8 +11,8 @@ from model_worker.access import Credentials
 from model_worker.app import create_app, user_router
 from model_worker.config import WorkerSettings
 from model_worker.echo_engine import EchoEngine
-from model_worker.routes import internal, probes, served_models
 from model_worker.models import Models
+from model_worker.routes import internal, probes, served_models
 from service_kit.bodies import Bodies
 
 OPEN = {"/health", "/ready"}

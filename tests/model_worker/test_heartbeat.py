@@ -197,9 +197,7 @@ async def test_an_error_that_nothing_maps_does_not_end_a_link(
     lost = _LostOnce(3)
     async with serve_app(controller_over(register)) as url:
         worker = Worker(make_settings(controller_urls=(url,)), EchoEngine(tokens_per_s=100))
-        heartbeat = Heartbeat(
-            worker, controller_client(TOKEN, lost), url="http://127.0.0.1:1", boot_id="boot-0001"
-        )
+        heartbeat = Heartbeat(worker, controller_client(TOKEN, lost), url="http://127.0.0.1:1", boot_id="boot-0001")
         heartbeat.start()
         await eventually(lambda: not worker.is_ready)
         lost.may_go_on.set()
@@ -265,9 +263,7 @@ async def test_wrong_token_is_tried_again_and_never_logged(
     register = Register()
     async with serve_app(controller_over(register)) as url:
         worker = Worker(make_settings(controller_urls=(url,)), EchoEngine())
-        heartbeat = Heartbeat(
-            worker, controller_client("a-wrong-token"), url="http://127.0.0.1:1", boot_id="boot-0001"
-        )
+        heartbeat = Heartbeat(worker, controller_client("a-wrong-token"), url="http://127.0.0.1:1", boot_id="boot-0001")
         heartbeat.start()
         await eventually(lambda: len(caplog.records) > 0)
         await heartbeat.stop()
