@@ -3,7 +3,6 @@
 The engine's settings are those of `EngineConfig`: name, type, default, bounds and description come from there.
 """
 
-import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
@@ -21,6 +20,7 @@ from service_kit.origins import ALLOWED_HOSTS_HELP, AllowedHosts, is_loopback
 from wire.chat import TemplateKwargs
 from wire.model_names import is_model_name
 from wire.served_models import MAX_MODELS
+from wire.sizes import parse_size
 
 EngineKind = Literal["paged", "echo", "openai"]
 _WILDCARD_HOSTS = ("0.0.0.0", "::", "")
@@ -37,18 +37,8 @@ _FLAGS = {
 }
 
 
-_UNITS = {"": 1, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40}
-_SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([KMGT]iB)?\s*", re.IGNORECASE)
-
-
-def parse_bytes(value: object) -> object:
-    """A size in bytes from `40GiB`, `512 MiB` or a number of bytes. Raises ValueError."""
-    if not isinstance(value, str):
-        return value
-    found = _SIZE.fullmatch(value)
-    if found is None:
-        raise ValueError("give a size such as 40GiB, 512MiB or a number of bytes")
-    return int(float(found[1]) * _UNITS[(found[2] or "").upper()])
+def _bytes(value: object) -> object:
+    return parse_size(value) if isinstance(value, str) else value
 
 
 def _comma_list(value: object) -> object:
@@ -58,7 +48,7 @@ def _comma_list(value: object) -> object:
 
 
 CommaList = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_comma_list)]
-Bytes = Annotated[int, BeforeValidator(parse_bytes)]
+Bytes = Annotated[int, BeforeValidator(_bytes)]
 SecretList = Annotated[tuple[SecretStr, ...], NoDecode, BeforeValidator(_comma_list)]
 
 

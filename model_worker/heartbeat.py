@@ -1,8 +1,8 @@
 """Tells every configured controller that a model of this process exists, what it is and how busy it is.
 
-One link per model and controller, independent of the others: all controllers write the same record into a shared Redis, so one
-link suffices. A link registers, then sends heartbeats. It retries quickly while its controller does not answer, and
-registers again when the controller does not know the worker any more. Requests carry the epoch that a registration
+One link per model and controller, independent of the others: all controllers write the same record into a shared Redis,
+so one link suffices. A link registers, then sends heartbeats. It retries quickly while its controller does not answer,
+and registers again when the controller does not know the worker any more. Requests carry the epoch that a registration
 gave; the worker refuses all others.
 """
 

@@ -1,7 +1,7 @@
 """Prometheus metrics of one worker process, in a registry of its own; the label `model_name` tells its models apart.
 
-Counters and gauges of the engines are read from their loads at scrape time; histograms are observed by AnswerRecord. Every
-family that vLLM also has is exported a second time under vLLM's name, so that existing dashboards, autoscalers
+Counters and gauges of the engines are read from their loads at scrape time; histograms are observed by AnswerRecord.
+Every family that vLLM also has is exported a second time under vLLM's name, so that existing dashboards, autoscalers
 and gateways (the model-server protocol of the Kubernetes gateway-inference extension) work unchanged.
 """
 

@@ -260,9 +260,11 @@ class Models:
         self._register(entry)
 
     async def _describe(self, entry: "_Entry") -> Resident:
-        description = await self._host.describe(entry.worker.settings)
-        entry.resident = self._residency.enter(entry.worker, description)
-        return entry.resident
+        settings = entry.worker.settings
+        entry.resident = resident = self._residency.enter(entry.worker, await self._host.describe(settings))
+        if entry.worker.settings is not settings:  # a smaller page pool may hold less than the model's context
+            resident.description = await self._host.describe(entry.worker.settings)
+        return resident
 
     async def _load_added(self, entry: "_Entry") -> None:
         try:

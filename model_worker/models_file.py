@@ -6,20 +6,11 @@ The worker is its only writer while it runs. It is written by renaming, so that 
 import os
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import ValidationError
 
 from model_worker.errors import BadSettings
 from model_worker.model_spec import ModelSpec
-from wire.served_models import AddModel
-
-
-class Kept(BaseModel):
-    """Content of the file."""
-
-    model_config = ConfigDict(frozen=True)
-
-    added: tuple[AddModel, ...] = ()
-    removed: tuple[str, ...] = ()  #: names that are not served, though settings or a folder offer them
+from wire.served_models import AddModel, KeptModels
 
 
 class ModelsFile:
@@ -43,26 +34,26 @@ class ModelsFile:
         """Keep a model that was added."""
         others = tuple(model for model in self._kept.added if model.name != spec.name)
         added = (*others, AddModel(name=spec.name, source=spec.source))
-        self._write(Kept(added=added, removed=tuple(name for name in self._kept.removed if name != spec.name)))
+        self._write(KeptModels(added=added, removed=tuple(name for name in self._kept.removed if name != spec.name)))
 
     def note_removed(self, name: str) -> None:
         """Keep that a model was removed."""
         added = tuple(model for model in self._kept.added if model.name != name)
         removed = tuple(sorted({*self._kept.removed, name}))
-        self._write(Kept(added=added, removed=removed))
+        self._write(KeptModels(added=added, removed=removed))
 
-    def _read(self) -> Kept:
+    def _read(self) -> KeptModels:
         if self._path is None:
-            return Kept()
+            return KeptModels()
         try:
-            return Kept.model_validate_json(self._path.read_bytes())
+            return KeptModels.model_validate_json(self._path.read_bytes())
         except FileNotFoundError:
-            return Kept()
+            return KeptModels()
         except (OSError, ValidationError) as error:
             reason = error.strerror if isinstance(error, OSError) else "it holds no list of models"
             raise BadSettings(f"cannot read {self._path}: {reason}") from None
 
-    def _write(self, kept: Kept) -> None:
+    def _write(self, kept: KeptModels) -> None:
         self._kept = kept
         if self._path is None:
             return

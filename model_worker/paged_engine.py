@@ -93,7 +93,8 @@ class PagedEngine:
             max_queued=found.config.max_queued_requests,
             kv_tokens=0,
         )
-        return Description(_card(settings, found.info), capacity, found.weights_bytes, found.pool_bytes)
+        card = _card(settings, found.info, found.info.context_length)
+        return Description(card, capacity, found.weights_bytes, found.pool_bytes)
 
     @classmethod
     async def load_checkpoint(cls, settings: WorkerSettings) -> "PagedEngine":
@@ -110,7 +111,7 @@ class PagedEngine:
         info, stats = engine.info, engine.stats()
         return cls(
             engine,
-            card=_card(settings, info),
+            card=_card(settings, info, engine.limits.max_model_len),
             capacity=Capacity(
                 max_running=engine.step_limits.max_running,
                 max_queued=config.max_queued_requests,
@@ -374,14 +375,14 @@ def _percent(share: float) -> int:
     return min(100, math.ceil(100 * share - 1e-6))
 
 
-def _card(settings: WorkerSettings, info: ModelInfo) -> ModelCard:
+def _card(settings: WorkerSettings, info: ModelInfo, context_length: int) -> ModelCard:
     return ModelCard(
         name=settings.model_name,
         revision=info.revision,
         architecture=info.architecture,
         num_parameters=info.num_parameters,
         dtype=info.precision,
-        context_length=info.context_length,
+        context_length=context_length,
         runs_on="cpu" if info.device == "cpu" else "gpu",
     )
 

@@ -66,6 +66,13 @@ class WorkerModels(ServedModels):
     worker_ids: dict[str, WorkerId] = Field(description="by model: its registration")
 
 
+class KeptModels(_Frozen):
+    """Content of the file in which a worker keeps what was changed while it ran (`AGON_MODELS_FILE`)."""
+
+    added: tuple[AddModel, ...] = ()
+    removed: tuple[str, ...] = Field(default=(), description="not served, though settings or a folder offer them")
+
+
 class AdminServed(_Frozen):
     """Answer of `GET /arena/admin/served`: every worker process that answers, and the URLs of those that do not."""
 

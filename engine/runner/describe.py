@@ -6,6 +6,7 @@ from pathlib import Path
 from engine.config import EngineConfig, ModelLimits
 from engine.layers.weights import ShapesOnly
 from engine.loader import find_model_folder, format_of, open_checkpoint, read_config, read_pooling
+from engine.memory.admission import AdmissionRule
 from engine.model_info import ModelInfo
 from engine.models.config_reader import ConfigReader
 from engine.models.registry import architecture_of
@@ -19,7 +20,7 @@ from engine.runner.pool import plan_pool
 class ModelDescription:
     """Facts of a model that is not loaded."""
 
-    info: ModelInfo  #: without `operators`, which are chosen when the model is loaded
+    info: ModelInfo  #: without `operators`, which are chosen when the model is loaded; its context is what fits now
     config: EngineConfig  #: with the limits of a step that suit the device
     weights_bytes: int  #: of the linear layers and embeddings in memory; of the files where weights are quantised
     pool_bytes: int  #: the page pool that it would get now
@@ -41,13 +42,15 @@ def describe_checkpoint(config: EngineConfig) -> ModelDescription:
     dtype = choose_dtype(config.dtype, device, num_parameters, settings)
     kv_dtype = choose_kv_dtype(config.kv_dtype, dtype, device)
     limits = ModelLimits(context_length_of(config, model), vocab_size=model.vocab_size, eos_token_ids=frozenset())
+    plan = plan_pool(config, model, limits, kv_dtype, device, Solo())
+    rule = AdmissionRule(plan, config.step_limits.max_batched_tokens)
     weights = roundings(config, quantised_by)
     info = ModelInfo(
         name=Path(config.model).name,
         architecture=architecture.name,
         num_parameters=num_parameters,
         dtype=str(dtype).removeprefix("torch."),
-        context_length=limits.max_model_len,
+        context_length=rule.max_tokens(limits.max_model_len),
         revision="dummy" if checkpoint is None else checkpoint.revision,
         device=str(device),
         kv_dtype=str(kv_dtype).removeprefix("torch."),
@@ -59,7 +62,7 @@ def describe_checkpoint(config: EngineConfig) -> ModelDescription:
         info,
         config,
         weights_bytes=min(in_dtype, _file_bytes(folder) or in_dtype) if weights else in_dtype,
-        pool_bytes=plan_pool(config, model, limits, kv_dtype, device, Solo()).pool_bytes,
+        pool_bytes=plan.pool_bytes,
     )
 
 

@@ -80,7 +80,7 @@ def client_of(app: FastAPI) -> httpx.AsyncClient:
 
 def test_every_route_has_a_rule_and_no_other_is_served(app: FastAPI) -> None:
     assert {path for _, path in routes()} == OPEN | STAND_ALONE | USER | WORKER
-    assert len(app.routes) == 4, "only the four routers: a route added to the app itself would have no guard"
+    assert len(app.routes) == 5, "only the five routers: a route added to the app itself would have no guard"
 
 
 @pytest.mark.parametrize(("method", "path"), list(routes()))
