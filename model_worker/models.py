@@ -163,6 +163,7 @@ class Models:
 
     async def shutdown(self) -> None:
         """Abort what runs, end the engines, deregister."""
+        self.begin_draining()
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

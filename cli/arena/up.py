@@ -62,9 +62,7 @@ def up(
     ] = None,
     isolate: Annotated[
         bool,
-        typer.Option(
-            "--isolate", help="A worker process for each model: takes more memory, and none dies with another."
-        ),
+        typer.Option("--isolate", help="A worker process for each model: more memory, and none dies with another."),
     ] = False,
     data_dir: Annotated[
         Path | None, typer.Option(help="Folder of votes, secrets and logs. Default: AGON_DATA_DIR, or ./.agon")
