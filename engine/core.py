@@ -17,6 +17,7 @@ from engine.config import EngineConfig
 from engine.constraints.compiler import GrammarCompiler
 from engine.constraints.steering import Steering
 from engine.deltas import delta_of, prompt_logprobs_of, stop_reason
+from engine.memory.admission import AdmissionRule
 from engine.memory.kv_cache import KVCache
 from engine.memory.ledger import Ledger, PoolCell, picture, take_ledger
 from engine.memory.pool_share import PoolShare
@@ -405,6 +406,11 @@ class EngineCore:
         return self._scheduler.has_work
 
     @property
+    def has_deltas(self) -> bool:
+        """Whether `take_ready` has any."""
+        return bool(self._ready)
+
+    @property
     def num_in_flight(self) -> int:
         """Steps that were launched and not yet collected."""
         return len(self._in_flight)
@@ -429,6 +435,19 @@ class EngineCore:
     def num_used_large_pages(self) -> int:
         """Large pages in which the model uses a small page."""
         return self._cache.num_used_large_pages
+
+    def would_fit(self, rule: AdmissionRule) -> bool:
+        """Whether all that may be asked of this model, and all that has been, fits into another pool."""
+        if rule.max_tokens(self.limits.max_model_len) < self.limits.max_model_len:
+            return False
+        return all(
+            rule.fits_ever(
+                [min(len(request.prompt_token_ids) + request.params.max_tokens, self.limits.max_model_len)]
+                * request.params.num_sequences,
+                len(request.prompt_token_ids),
+            )
+            for request in self._requests.values()
+        )
 
     def give_way(self) -> None:
         """Preempt the latest running request: its pages are swapped out at once, or recomputed later."""

@@ -17,9 +17,7 @@ Needs = tuple[int, ...]
 class AdmissionRule:
     """Counts the pages of sequences by their lengths, with the policy of each layer type."""
 
-    def __init__(
-        self, plan: PoolPlan, max_step_tokens: int | None = None, max_large_pages: int | None = None
-    ) -> None:
+    def __init__(self, plan: PoolPlan, max_step_tokens: int | None = None, max_large_pages: int | None = None) -> None:
         """max_large_pages: the most that the model may use of a pool that others share; None: all."""
         self._num_large_pages = plan.num_usable_large_pages
         if max_large_pages is not None:
