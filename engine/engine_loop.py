@@ -82,21 +82,28 @@ class _EngineLoop:
 
     def _apply(self, command: Command) -> bool:
         match command:
-            case Add():
-                self._core.submit_reserved(
-                    command.request_id,
-                    command.prompt_token_ids,
-                    command.params,
-                    resume_token_ids=command.resume_token_ids,
-                    cache_salt=command.cache_salt,
-                    pooling=command.pooling,
-                )
-            case Abort(request_id):
-                self._core.abort(request_id)
-            case Picture(ticket, max_cells):
-                self._outlet.on_picture(ticket, self._core.picture(max_cells))
             case Drain():
                 self._is_draining = True
             case Stop():
                 return False
+            case _:
+                carry_out(command, self._core, self._outlet)
         return True
+
+
+def carry_out(command: Add | Abort | Picture, core: EngineCore, outlet: Outlet) -> None:
+    """Do what a command says, between two steps."""
+    match command:
+        case Add():
+            core.submit_reserved(
+                command.request_id,
+                command.prompt_token_ids,
+                command.params,
+                resume_token_ids=command.resume_token_ids,
+                cache_salt=command.cache_salt,
+                pooling=command.pooling,
+            )
+        case Abort(request_id):
+            core.abort(request_id)
+        case Picture(ticket, max_cells):
+            outlet.on_picture(ticket, core.picture(max_cells))

@@ -17,6 +17,11 @@ from model_worker.engines import describe_model, load_engine
 class ModelHost(Protocol):
     """Holds the engines of one process by the names of their models."""
 
+    @property
+    def pool_bytes(self) -> int:
+        """The page pool that the models share; 0: each has its own, or it is not there yet."""
+        ...
+
     async def describe(self, settings: WorkerSettings) -> Description:
         """The only model of `settings`, from its configuration. Raises StartError."""
         ...
@@ -37,6 +42,10 @@ class ModelHost(Protocol):
         """Abort the model's requests and forget it. Idempotent."""
         ...
 
+    async def close(self) -> None:
+        """End what is left when all models have been removed. Idempotent."""
+        ...
+
 
 @dataclass(slots=True)
 class _Held:
@@ -45,11 +54,13 @@ class _Held:
 
 
 class SeparateEngines:
-    """A ModelHost in which every model has an engine, a page pool and threads of its own."""
+    """A ModelHost in which every model has an engine, a page pool and threads of its own: for engines in processes of
+    their own, and for those that are not Agon's."""
 
     def __init__(self) -> None:
         self._held: dict[str, _Held] = {}
         self._loading = asyncio.Lock()  #: torch's number of threads, which a load sets, is the process's
+        self.pool_bytes = 0
 
     async def describe(self, settings: WorkerSettings) -> Description:
         """See ModelHost."""
@@ -84,3 +95,6 @@ class SeparateEngines:
         if name in self._held:
             await self.sleep(name)
             del self._held[name]
+
+    async def close(self) -> None:
+        """See ModelHost."""

@@ -15,6 +15,7 @@ from typing import Any, Protocol
 from model_worker.config import WorkerSettings
 from model_worker.engine_protocol import Engine
 from model_worker.errors import BadSettings, LoadFailed, StartError
+from model_worker.hosted_engines import HostedEngines
 from model_worker.metrics import Metrics
 from model_worker.model_host import ModelHost, SeparateEngines
 from model_worker.model_spec import ModelSpec
@@ -64,7 +65,7 @@ class Models:
         self.settings = settings
         self.metrics = Metrics()
         self._link = link
-        self._host = host or SeparateEngines()
+        self._host = host or _host_for(settings)
         self._file = ModelsFile(settings.models_file)
         self._residency = Residency(
             self._host,
@@ -120,10 +121,10 @@ class Models:
 
     def view(self) -> ServedModels:
         """All models with their states and their memory."""
-        rows = [self._row(entry) for _, entry in sorted(self._entries.items())]
         return ServedModels(
-            models=tuple(rows),
-            memory_bytes=sum(row.memory_bytes for row in rows),
+            models=tuple(self._row(entry) for _, entry in sorted(self._entries.items())),
+            pool_bytes=self._host.pool_bytes,
+            memory_bytes=self._residency.taken_bytes,
             memory_limit=self._residency.limit_bytes,
         )
 
@@ -136,10 +137,15 @@ class Models:
         for spec in self._file.added:
             if spec.name not in self._entries and len(self._entries) < MAX_MODELS:
                 self._enter(spec)
-        for entry in list(self._entries.values()):
+        first = list(self._entries.values())
+        offered = [self._enter(spec) for spec in await asyncio.to_thread(self._found_on_disk)]
+        for entry in (*first, *offered):  # all, before the first is loaded: the pool's size depends on them
+            with contextlib.suppress(StartError):  # which comes again below
+                await self._describe(entry)
+        for entry in first:
             await self._bring_up(entry)
-        for spec in await asyncio.to_thread(self._found_on_disk):
-            await self._bring_up(self._enter(spec), is_loaded=False)
+        for entry in offered:
+            await self._bring_up(entry, is_loaded=False)
         errors = [entry.error for entry in self._entries.values()]
         if not self._entries:
             raise BadSettings("there is no model: give --model, or a --models-dir that holds one")
@@ -169,6 +175,7 @@ class Models:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await asyncio.gather(*(self._residency.leave(name) for name in list(self._entries)))
         await asyncio.gather(*(entry.link.stop() for entry in self._entries.values() if entry.link is not None))
+        await self._host.close()
 
     # What an administrator asks.
 
@@ -261,11 +268,10 @@ class Models:
         self._register(entry)
 
     async def _describe(self, entry: "_Entry") -> Resident:
-        settings = entry.worker.settings
-        entry.resident = resident = self._residency.enter(entry.worker, await self._host.describe(settings))
-        if entry.worker.settings is not settings:  # a smaller page pool may hold less than the model's context
-            resident.description = await self._host.describe(entry.worker.settings)
-        return resident
+        if entry.resident is None:
+            description = await self._host.describe(entry.worker.settings)
+            entry.resident = self._residency.enter(entry.worker, description)
+        return entry.resident
 
     async def _load_added(self, entry: "_Entry") -> None:
         try:
@@ -339,7 +345,7 @@ class Models:
         memory = 0
         if worker.is_resident and load is not None:
             weights = 0 if resident is None else resident.description.weights_bytes
-            memory = weights + load.kv_bytes_total + load.mirror_bytes_total
+            memory = weights + load.kv_bytes_used + load.kv_bytes_evictable + load.mirror_bytes_total
         return ServedModel(
             name=entry.spec.name,
             source=entry.spec.source,
@@ -391,6 +397,12 @@ class _Entry:
     def shows(self) -> object:
         """What controllers are to be told at once when it changes."""
         return self.worker.state, self.worker.card, self.worker.capacity
+
+
+def _host_for(settings: WorkerSettings) -> ModelHost:
+    """Agon's own engines share a page pool, unless each is divided into several processes."""
+    is_shared = settings.engine == "paged" and settings.engine_config.tensor_parallel == 1
+    return HostedEngines(settings) if is_shared else SeparateEngines()
 
 
 def _refused(sentence: str, param: str) -> ApiError:

@@ -10,21 +10,24 @@ from itertools import count
 import torch
 
 from engine.async_engine import AsyncEngine, RequestStream
+from engine.config import EngineConfig
 from engine.errors import (
     CheckpointError,
     CheckpointUnavailable,
     EngineDead,
     EngineError,
+    InvalidRequest,
     NotDivisible,
     OperatorsUnavailable,
     RankLost,
 )
+from engine.hosting import EngineHost
 from engine.json_files import read_object
 from engine.loader import find_model_folder
 from engine.memory.ledger import PoolCell as EnginePoolCell
 from engine.model_info import ModelInfo
 from engine.request import RequestDelta
-from engine.runner import describe_checkpoint, follow_if_told_to
+from engine.runner import choose_device, describe_checkpoint, follow_if_told_to, share_of_free_memory
 from engine.sampling_params import PoolingParams, SamplingParams, ToolFormat
 from engine.stats import EngineStats
 from engine.text.bad_words import with_bad_words
@@ -97,16 +100,18 @@ class PagedEngine:
         return Description(card, capacity, found.weights_bytes, found.pool_bytes)
 
     @classmethod
-    async def load_checkpoint(cls, settings: WorkerSettings) -> "PagedEngine":
-        """Load the model, in a thread or in a process of its own. Raises BadCheckpoint or LoadFailed."""
+    async def load_checkpoint(cls, settings: WorkerSettings, host: EngineHost | None = None) -> "PagedEngine":
+        """Load the model, in `host`, in a thread or in a process of its own. Raises BadCheckpoint or LoadFailed."""
         try:
             config = settings.engine_config
             defaults = await asyncio.to_thread(_sampling_defaults, config.model)
-            if await asyncio.to_thread(has_own_process, settings):  # the driver of a GPU takes its time to answer
+            if host is not None:
+                engine = await host.add(settings.model_name, config)
+            elif await asyncio.to_thread(has_own_process, settings):  # the driver of a GPU takes its time to answer
                 engine = await AsyncEngine.in_own_process(config, "model_worker.engine_process")
             else:
                 engine = await AsyncEngine.from_config(config)
-        except (*_LOAD_ERRORS, RankLost, EngineDead) as error:
+        except (*_LOAD_ERRORS, RankLost, EngineDead, InvalidRequest) as error:
             raise _start_error(settings, error) from None
         info, stats = engine.info, engine.stats()
         return cls(
@@ -334,6 +339,19 @@ class PagedEngine:
     async def shutdown(self) -> None:
         """Abort what runs and end the engine."""
         await self._engine.shutdown()
+
+
+async def wake_hosted(host: EngineHost, settings: WorkerSettings) -> None:
+    """Wake the model of `settings`. Raises BadCheckpoint or LoadFailed; it sleeps on then."""
+    try:
+        await host.wake(settings.model_name)
+    except (*_LOAD_ERRORS, EngineDead) as error:
+        raise _start_error(settings, error) from None
+
+
+def most_pool_bytes(config: EngineConfig) -> int:
+    """The most that a page pool of unstated size takes of the memory that is free now."""
+    return share_of_free_memory(choose_device(config.device))
 
 
 def _says_something(delta: RequestDelta) -> bool:

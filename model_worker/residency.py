@@ -20,13 +20,10 @@ from wire.errors import ApiError, ErrorCode
 
 _logger = logging.getLogger(__name__)
 
-#: A model's page pool takes at most this share of the budget, unless its size is set: several models shall fit.
-POOL_SHARE = 0.25
-
 
 @dataclass(eq=False, slots=True)
 class Resident:
-    """A model as residency sees it. `wanted_bytes`: its weights and its page pool when it is in memory."""
+    """A model as residency sees it. `wanted_bytes`: its weights, and its page pool if it has one to itself."""
 
     worker: Worker
     description: Description
@@ -64,8 +61,8 @@ class Residency:
 
     @property
     def taken_bytes(self) -> int:
-        """What the models in memory take of the budget."""
-        return sum(model.taken_bytes for model in self._models.values())
+        """What the models in memory take of the budget, the page pool that they share included."""
+        return self._host.pool_bytes + sum(model.taken_bytes for model in self._models.values())
 
     def has_room(self, num_bytes: int) -> bool:
         """Whether so much more fits into the budget now."""
@@ -73,15 +70,11 @@ class Residency:
 
     def enter(self, worker: Worker, description: Description) -> Resident:
         """Take in a model that is on disk. Raises BadCheckpoint when it never fits into the budget."""
-        settings, pool_bytes = worker.settings, description.pool_bytes
-        if self._limit is not None and settings.engine_config.kv_cache_bytes is None and settings.engine == "paged":
-            pool_bytes = min(pool_bytes, int(self._limit * POOL_SHARE))
-            worker.settings = settings.model_copy(update={"kv_cache_bytes": pool_bytes})
-        wanted = description.weights_bytes + pool_bytes
-        if self._limit is not None and wanted > self._limit:
+        wanted = description.weights_bytes + description.pool_bytes
+        if self._limit is not None and wanted + self._host.pool_bytes > self._limit:
             raise BadCheckpoint(
-                f"{worker.name} takes {_mib(wanted)} with its page pool, more than the budget of {_mib(self._limit)} "
-                "(AGON_MEMORY)"
+                f"{worker.name} takes {_mib(wanted + self._host.pool_bytes)} with its page pool, more than the budget "
+                f"of {_mib(self._limit)} (AGON_MEMORY)"
             )
         self._models[worker.name] = model = Resident(worker, description, wanted)
         return model
@@ -144,8 +137,6 @@ class Residency:
                     self._on_unloadable(model.worker.name, error)
                 log_event(_logger, "not_loaded", logging.ERROR, model=model.worker.name, reason=str(error))
                 raise
-            load = engine.load()
-            model.taken_bytes = model.description.weights_bytes + load.kv_bytes_total + load.mirror_bytes_total
             seconds = time.monotonic() - started
             if is_asked:
                 model.worker.wake_s = seconds

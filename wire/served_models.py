@@ -42,8 +42,8 @@ class ServedModel(_Frozen):
     name: ModelName
     source: str
     residence: Residence
-    memory_bytes: int = Field(description="weights and page pool that are in memory now")
-    wanted_bytes: int = Field(description="what they take when it is resident; estimated before its first load")
+    memory_bytes: int = Field(description="weights in memory now, and its pages of the page pool")
+    wanted_bytes: int = Field(description="its weights when it is resident, and a page pool that it has to itself")
     running: int = Field(description="answers that it is writing")
     waiting: int = Field(description="answers that wait, for a place or for the model to wake")
     idle_s: float = Field(description="seconds since its last answer, or since it was added")
@@ -55,7 +55,8 @@ class ServedModels(_Frozen):
     """Answer of a worker's `GET /internal/models`."""
 
     models: tuple[ServedModel, ...]
-    memory_bytes: int = Field(description="weights and page pools of all models that are in memory now")
+    pool_bytes: int = Field(default=0, description="page pool that the models share; 0: each has its own")
+    memory_bytes: int = Field(description="the page pool, and the weights of all models that are in memory now")
     memory_limit: int | None = Field(default=None, description="bytes that they may take together; null: no limit")
 
 

@@ -39,6 +39,7 @@ class EchoHost:
         self.may_load.set()
         self.engines: dict[str, EchoEngine | None] = {}
         self.num_loads = 0
+        self.pool_bytes = 0
         self.later = {"later"}
         self.log: list[str] = []
 
@@ -72,6 +73,9 @@ class EchoHost:
         self.log.append(f"wake {name}")
         engine = self.engines[name] = EchoEngine(model_name=name, tokens_per_s=2000, max_running=4)
         return engine
+
+    async def close(self) -> None:
+        assert self.engines == {}
 
     async def remove(self, name: str) -> None:
         engine = self.engines.pop(name, None)
