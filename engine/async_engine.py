@@ -175,15 +175,16 @@ class AsyncEngine:
         read_tokenizer: reads the tokenizer for this process; None: that of the model. Raises what loading raises, and
         EngineDead if the process ends meanwhile.
         """
-        return await cls._begin(lambda receiver: EngineProcess(config, module, receiver, read_tokenizer))
+        return await cls.over(lambda receiver: EngineProcess(config, module, receiver, read_tokenizer))
 
     @classmethod
     async def start(cls, load: Callable[[], LoadedEngine]) -> Self:
         """As from_config, with a core that the caller composes; `load` runs in the engine thread."""
-        return await cls._begin(lambda receiver: EngineThread(load, receiver))
+        return await cls.over(lambda receiver: EngineThread(load, receiver))
 
     @classmethod
-    async def _begin(cls, make_backend: Callable[[Receiver], Backend]) -> Self:
+    async def over(cls, make_backend: Callable[[Receiver], Backend]) -> Self:
+        """As from_config, over any backend."""
         engine = cls(make_backend)
         try:
             await asyncio.wrap_future(engine._loaded)

@@ -34,6 +34,7 @@ class Rack(Protocol):
 @dataclass(slots=True)
 class _Served:
     slot: int
+    folder: Path
     info: AdapterInfo
     num_open: int = 0  #: requests that have not ended
     on_gone: Callable[[], None] | None = None  #: not None: it takes no new requests
@@ -66,7 +67,7 @@ class ServedAdapters:
         if not free:
             raise AdapterError(f"all {self._rack.num_slots} places for adapters are taken: see max_adapters")
         info = self._rack.load(free[0], folder)
-        self._by_name[name] = _Served(free[0], info)
+        self._by_name[name] = _Served(free[0], folder, info)
         self._by_slot[free[0]] = name
         return info
 
@@ -79,6 +80,16 @@ class ServedAdapters:
         served.on_gone = on_gone
         if not served.num_open:
             self._unload(name)
+
+    def use_rack(self, rack: Rack | None) -> None:
+        """Load all adapters again, into their slots of another rack of the same model, which has been away. Raises
+        AdapterError where a folder has changed meanwhile: its pages and answers would be mixed up."""
+        assert rack is not None or not self._by_name
+        for name, served in self._by_name.items():
+            assert rack is not None
+            if rack.load(served.slot, served.folder).digest != served.info.digest:
+                raise AdapterError(f"the adapter {name!r} in {served.folder} has changed since it was loaded")
+        self._rack = rack
 
     def check(self, name: str) -> None:
         """Raise InvalidRequest for an adapter that takes no requests. An empty name is the base alone."""

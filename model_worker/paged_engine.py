@@ -10,26 +10,30 @@ from itertools import count
 import torch
 
 from engine.async_engine import AsyncEngine, RequestStream
+from engine.config import EngineConfig
 from engine.errors import (
     CheckpointError,
     CheckpointUnavailable,
     EngineDead,
     EngineError,
+    InvalidRequest,
     NotDivisible,
     OperatorsUnavailable,
     RankLost,
 )
+from engine.hosting import EngineHost
 from engine.json_files import read_object
 from engine.loader import find_model_folder
 from engine.memory.ledger import PoolCell as EnginePoolCell
+from engine.model_info import ModelInfo
 from engine.request import RequestDelta
-from engine.runner import follow_if_told_to
+from engine.runner import choose_device, describe_checkpoint, follow_if_told_to, share_of_free_memory
 from engine.sampling_params import PoolingParams, SamplingParams, ToolFormat
 from engine.stats import EngineStats
 from engine.text.bad_words import with_bad_words
 from model_worker.answer_end import SampleUsage
 from model_worker.config import WorkerSettings
-from model_worker.engine_protocol import Accepted, Conversation, Piece, Prompt, PromptSource
+from model_worker.engine_protocol import Accepted, Conversation, Description, Piece, Prompt, PromptSource
 from model_worker.errors import BadCheckpoint, EngineBroken, LoadFailed, StartError
 from model_worker.logprobs import named_token, prompt_logprobs, token_logprobs
 from model_worker.tool_requests import template_messages, tool_request, wire_calls
@@ -80,30 +84,39 @@ class PagedEngine:
         except _LOAD_ERRORS as error:
             raise _start_error(settings, error) from None
 
+    @staticmethod
+    def describe(settings: WorkerSettings) -> Description:
+        """What is known of the model without loading it. Reads files. Raises BadCheckpoint or LoadFailed."""
+        try:
+            found = describe_checkpoint(settings.engine_config)
+        except _LOAD_ERRORS as error:
+            raise _start_error(settings, error) from None
+        capacity = Capacity(
+            max_running=found.config.step_limits.max_running,
+            max_queued=found.config.max_queued_requests,
+            kv_tokens=0,
+        )
+        card = _card(settings, found.info, found.info.context_length)
+        return Description(card, capacity, found.weights_bytes, found.pool_bytes)
+
     @classmethod
-    async def load_checkpoint(cls, settings: WorkerSettings) -> "PagedEngine":
-        """Load the model, in a thread or in a process of its own. Raises BadCheckpoint or LoadFailed."""
+    async def load_checkpoint(cls, settings: WorkerSettings, host: EngineHost | None = None) -> "PagedEngine":
+        """Load the model, in `host`, in a thread or in a process of its own. Raises BadCheckpoint or LoadFailed."""
         try:
             config = settings.engine_config
             defaults = await asyncio.to_thread(_sampling_defaults, config.model)
-            if await asyncio.to_thread(has_own_process, settings):  # the driver of a GPU takes its time to answer
+            if host is not None:
+                engine = await host.add(settings.model_name, config)
+            elif await asyncio.to_thread(has_own_process, settings):  # the driver of a GPU takes its time to answer
                 engine = await AsyncEngine.in_own_process(config, "model_worker.engine_process")
             else:
                 engine = await AsyncEngine.from_config(config)
-        except (*_LOAD_ERRORS, RankLost, EngineDead) as error:
+        except (*_LOAD_ERRORS, RankLost, EngineDead, InvalidRequest) as error:
             raise _start_error(settings, error) from None
         info, stats = engine.info, engine.stats()
         return cls(
             engine,
-            card=ModelCard(
-                name=settings.model_name,
-                revision=info.revision,
-                architecture=info.architecture,
-                num_parameters=info.num_parameters,
-                dtype=info.precision,
-                context_length=engine.limits.max_model_len,
-                runs_on="cpu" if info.device == "cpu" else "gpu",
-            ),
+            card=_card(settings, info, engine.limits.max_model_len),
             capacity=Capacity(
                 max_running=engine.step_limits.max_running,
                 max_queued=config.max_queued_requests,
@@ -328,6 +341,19 @@ class PagedEngine:
         await self._engine.shutdown()
 
 
+async def wake_hosted(host: EngineHost, settings: WorkerSettings) -> None:
+    """Wake the model of `settings`. Raises BadCheckpoint or LoadFailed; it sleeps on then."""
+    try:
+        await host.wake(settings.model_name)
+    except (*_LOAD_ERRORS, EngineDead) as error:
+        raise _start_error(settings, error) from None
+
+
+def most_pool_bytes(config: EngineConfig) -> int:
+    """The most that a page pool of unstated size takes of the memory that is free now."""
+    return share_of_free_memory(choose_device(config.device))
+
+
 def _says_something(delta: RequestDelta) -> bool:
     return bool(delta.text or delta.token_ids or delta.thoughts or delta.tool_calls or delta.prompt_logprobs)
 
@@ -365,6 +391,18 @@ def pool_picture(cells: Sequence[EnginePoolCell]) -> PoolPicture:
 def _percent(share: float) -> int:
     """A share in percent, rounded up, except that rounding errors of a sum of fractions do not round it up."""
     return min(100, math.ceil(100 * share - 1e-6))
+
+
+def _card(settings: WorkerSettings, info: ModelInfo, context_length: int) -> ModelCard:
+    return ModelCard(
+        name=settings.model_name,
+        revision=info.revision,
+        architecture=info.architecture,
+        num_parameters=info.num_parameters,
+        dtype=info.precision,
+        context_length=context_length,
+        runs_on="cpu" if info.device == "cpu" else "gpu",
+    )
 
 
 def _sampling_defaults(model: str) -> SamplingDefaults:

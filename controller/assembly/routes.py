@@ -25,6 +25,7 @@ from controller.routes.leaderboard import add_leaderboard_route
 from controller.routes.model_cards import add_model_card_admin_route, add_model_cards_route
 from controller.routes.notices import add_notice_routes
 from controller.routes.openai import ArenaBackend
+from controller.routes.served_models import add_served_model_routes
 from controller.routes.service_doc import CONTROLLER_DOC
 from controller.routes.turns import add_turn_routes
 from controller.routes.vote_import import add_vote_import_route
@@ -123,6 +124,7 @@ def add_routes(
         votes=RecentVotes(battles.log, battles.boards),
     )
     add_admin_routes(admin, bodies, parts)
+    add_served_model_routes(admin, bodies, workers.served, base.actions, addresses)
     add_internal_worker_routes(worker, bodies, workers.registry)
     for router in (open_, user, worker, admin):
         app.include_router(router)

@@ -72,11 +72,13 @@ class EagerRunner:
         operators: Operators | None = None,
         max_in_flight: int = 1,
         adapter_points: AdapterPoints | None = None,
+        memory: torch.Tensor | None = None,
     ) -> None:
         """max_running: number of slots; a plan names slots below it. mirror: layout of the host memory for pages that
         are swapped out. operators: the ones that the model was built with. max_in_flight: how many steps may be
         launched and not yet collected; more than one gains no time here, since a launch computes at once, but serves
-        tests. adapter_points: the model's; None: it has no adapters."""
+        tests. adapter_points: the model's; None: it has no adapters. memory: of a pool that other models share,
+        [plan.pool_bytes] uint8; None: of its own."""
         self.limits = limits
         self.max_in_flight = max_in_flight
         self._outputs: deque[StepOutput] = deque()
@@ -87,7 +89,7 @@ class EagerRunner:
         self._model = model
         self._adapter_points = adapter_points
         self._device = device
-        pool = zeroed_pool(plan.pool_bytes, device)
+        pool = zeroed_pool(plan.pool_bytes, device) if memory is None else memory
         self._pages = {t.name: small_pages(plan, t, pool) for t in plan.types}
         self._operators = operators or TorchOperators()
         self._backend: AttentionBackend = choose_backend(self._operators, plan, pool, model.attention_shapes, dtype)

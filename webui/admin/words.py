@@ -113,4 +113,9 @@ ACTION_NAMES: Final[dict[ActionName, str]] = {
     "put_card": "model card written",
     "invite_voter": "voter invited",
     "revoke_voter": "invitation revoked",
+    "add_model": "model added",
+    "remove_model": "model removed",
+    "sleep_model": "model put to sleep",
+    "wake_model": "model woken",
+    "move_model": "model moved",
 }
