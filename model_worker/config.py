@@ -82,6 +82,12 @@ class WorkerSettings(_EngineSettings):
         description="Folder in Hugging Face layout, GGUF file or hub id, or NAME=MODEL; the flag is repeated for "
         "several models, the variable separates them by commas",
     )
+    adapter: CommaList = Field(
+        default=(),
+        max_length=MAX_MODELS,
+        description="LoRA adapter on the only model, as NAME=FOLDER: a model of its own in the same steps; repeated "
+        "like the model. Beside several models give NAME=BASE+FOLDER as one of them",
+    )
     models_dir: Path | None = Field(
         default=None, description="Folder whose model folders and GGUF files are offered, too, loaded on first use"
     )
@@ -175,6 +181,11 @@ class WorkerSettings(_EngineSettings):
 
     @model_validator(mode="after")
     def _consistent(self) -> "WorkerSettings":
+        for text in self.adapter:
+            if len(self.model) != 1 or "=" not in text:
+                raise ValueError(f"the adapter {text!r} must be NAME=FOLDER, beside a single model")
+        if self.engine != "paged" and any(spec.adapter for spec in self.specs):
+            raise ValueError("only models of the engine paged have adapters")
         for name in self.model_names:
             if not is_model_name(name):
                 raise ValueError(f"the model name {name!r} must be letters, digits and . _ : / - only")
@@ -201,7 +212,9 @@ class WorkerSettings(_EngineSettings):
     @property
     def specs(self) -> tuple[ModelSpec, ...]:
         """The models that are loaded at the start."""
-        return tuple(ModelSpec.parse(text) for text in self.model)
+        models = tuple(ModelSpec.parse(text) for text in self.model)
+        adapters = (text.partition("=") for text in self.adapter)
+        return (*models, *(ModelSpec(name, f"{models[0].name}+{folder}") for name, _, folder in adapters))
 
     @property
     def model_names(self) -> tuple[str, ...]:
@@ -215,7 +228,9 @@ class WorkerSettings(_EngineSettings):
 
     def of_model(self, spec: ModelSpec) -> "WorkerSettings":
         """These settings with `spec` as the only model."""
-        return self.model_copy(update={"model": (str(spec),)})
+        num_adapters = sum(each.adapter is not None and each.adapter.base == spec.name for each in self.specs)
+        changes = {"model": (str(spec),), "adapter": (), "max_adapters": max(self.max_adapters, num_adapters)}
+        return self.model_copy(update=changes)
 
     @property
     def model_name(self) -> str:

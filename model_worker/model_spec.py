@@ -3,13 +3,32 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+from wire.model_names import is_model_name
+
+
+@dataclass(frozen=True, slots=True)
+class AdapterSource:
+    """A LoRA adapter: the name of the model of the same worker that it changes, and its PEFT folder."""
+
+    base: str
+    folder: str
+
 
 @dataclass(frozen=True, slots=True)
 class ModelSpec:
-    """A model by its name. `source`: a folder in Hugging Face layout, a GGUF file or a hub id."""
+    """A model by its name. `source`: a folder in Hugging Face layout, a GGUF file, a hub id, or BASE+FOLDER: the
+    adapter in that folder, on the model BASE of the same worker."""
 
     name: str
     source: str
+
+    @property
+    def adapter(self) -> AdapterSource | None:
+        """None: it is no adapter. A path with a plus sign that exists is a model."""
+        base, is_adapter, folder = self.source.partition("+")
+        if not is_adapter or not is_model_name(base) or Path(self.source).exists():
+            return None
+        return AdapterSource(base, folder)
 
     @classmethod
     def parse(cls, text: str) -> "ModelSpec":

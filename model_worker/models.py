@@ -12,6 +12,7 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from model_worker.adapter_engines import AdapterEngines
 from model_worker.config import WorkerSettings
 from model_worker.engine_protocol import Engine
 from model_worker.errors import BadSettings, LoadFailed, StartError
@@ -137,7 +138,7 @@ class Models:
         for spec in self._file.added:
             if spec.name not in self._entries and len(self._entries) < MAX_MODELS:
                 self._enter(spec)
-        first = list(self._entries.values())
+        first = sorted(self._entries.values(), key=lambda entry: entry.spec.adapter is not None)  # after their bases
         offered = [self._enter(spec) for spec in await asyncio.to_thread(self._found_on_disk)]
         for entry in (*first, *offered):  # all, before the first is loaded: the pool's size depends on them
             with contextlib.suppress(StartError):  # which comes again below
@@ -203,6 +204,8 @@ class Models:
     async def remove(self, name: str) -> ServedModel:
         """Begin to remove a model: it finishes its answers, for as long as a worker drains, and is gone then."""
         entry = self._entry(name)
+        if adapters := [spec.name for spec in self._adapters_on(name)]:
+            raise _refused(f"Its adapters {', '.join(adapters)} need it: remove them first.", "name")
         others = [other for other in self._entries.values() if other is not entry and other.worker.state != "draining"]
         if not others:
             raise _refused("It is the only model of its worker: stop the worker, or add another model first.", "name")
@@ -321,6 +324,10 @@ class Models:
             entry.link = self._link(entry.worker)
             entry.link.start()
 
+    def _adapters_on(self, name: str) -> list[ModelSpec]:
+        specs = [entry.spec for entry in self._entries.values()]
+        return [spec for spec in specs if spec.adapter is not None and spec.adapter.base == name]
+
     def _found_on_disk(self) -> list[ModelSpec]:
         """Models of the folder that are neither served nor removed, as many as fit."""
         found = [
@@ -401,8 +408,9 @@ class _Entry:
 
 def _host_for(settings: WorkerSettings) -> ModelHost:
     """Agon's own engines share a page pool, unless each is divided into several processes."""
-    is_shared = settings.engine == "paged" and settings.engine_config.tensor_parallel == 1
-    return HostedEngines(settings) if is_shared else SeparateEngines()
+    if settings.engine != "paged" or settings.engine_config.tensor_parallel > 1:
+        return SeparateEngines()
+    return AdapterEngines(HostedEngines(settings))
 
 
 def _refused(sentence: str, param: str) -> ApiError:

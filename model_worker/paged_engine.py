@@ -1,6 +1,9 @@
 """Agon's own engine behind the worker's protocol: the only module of the worker that loads torch."""
 
 import asyncio
+import contextlib
+import copy
+import hashlib
 import math
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
@@ -12,6 +15,7 @@ import torch
 from engine.async_engine import AsyncEngine, RequestStream
 from engine.config import EngineConfig
 from engine.errors import (
+    AdapterError,
     CheckpointError,
     CheckpointUnavailable,
     EngineDead,
@@ -72,6 +76,7 @@ class PagedEngine:
         self._default_max_tokens = default_max_tokens
         self._chat_template_kwargs = chat_template_kwargs
         self._tool_format = tool_format
+        self._adapter = ""  # its name; empty: the base alone
         self._ordinals = count()
 
     @staticmethod
@@ -261,7 +266,9 @@ class PagedEngine:
         )
         own_id = f"{request_id}#{next(self._ordinals)}"
         try:
-            found = await self._engine.embed(token_ids, params, request_id=own_id, cache_salt=cache_salt.encode())
+            found = await self._engine.embed(
+                token_ids, params, request_id=own_id, cache_salt=cache_salt.encode(), adapter=self._adapter
+            )
         except EngineError as error:
             raised = as_api_error(error)
             if raised.param is not None and raised.param != "dimensions":
@@ -288,6 +295,7 @@ class PagedEngine:
                 request_id=own_id,
                 resume_token_ids=resume_token_ids,
                 cache_salt=cache_salt.encode(),
+                adapter=self._adapter,
             ) as stream:
                 yield stream
         except EngineError as error:
@@ -336,9 +344,26 @@ class PagedEngine:
         except EngineError as error:
             raise as_api_error(error) from None
 
+    async def with_adapter(self, name: str, folder: str) -> "PagedEngine":
+        """The same engine with the LoRA adapter of a PEFT folder, as a model of that name. Raises BadCheckpoint."""
+        try:
+            info = await self._engine.add_adapter(name, folder)
+        except EngineError as error:
+            raise BadCheckpoint(f"cannot load the adapter {name}: {_one_line(error)}") from None
+        other = copy.copy(self)
+        other._adapter = name
+        revision = hashlib.sha256(f"{self.card.revision} {info.digest}".encode()).hexdigest()[: len(self.card.revision)]
+        num_parameters = self.card.num_parameters + info.num_parameters
+        other.card = self.card.model_copy(update={"name": name, "revision": revision, "num_parameters": num_parameters})
+        return other
+
     async def shutdown(self) -> None:
-        """Abort what runs and end the engine."""
-        await self._engine.shutdown()
+        """Abort what runs and end the engine; of an adapter, wait until its answers have ended and unload it."""
+        if not self._adapter:
+            await self._engine.shutdown()
+            return
+        with contextlib.suppress(AdapterError, EngineDead):  # it is gone already, or the engine is
+            await self._engine.remove_adapter(self._adapter)
 
 
 async def wake_hosted(host: EngineHost, settings: WorkerSettings) -> None:

@@ -8,7 +8,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 
 from model_worker.engine_protocol import Description, Engine
@@ -29,6 +29,7 @@ class Resident:
     description: Description
     wanted_bytes: int
     is_known: bool = False  #: to the host: it has been loaded before
+    base: str | None = None  #: the model that it is an adapter of, in memory whenever this one is
     taken_bytes: int = 0  #: of the budget, from the moment at which room was made
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)  #: held by a transition
     waking: "asyncio.Task[None] | None" = None
@@ -76,7 +77,7 @@ class Residency:
                 f"{worker.name} takes {_mib(wanted + self._host.pool_bytes)} with its page pool, more than the budget "
                 f"of {_mib(self._limit)} (AGON_MEMORY)"
             )
-        self._models[worker.name] = model = Resident(worker, description, wanted)
+        self._models[worker.name] = model = Resident(worker, description, wanted, base=_base_of(worker))
         return model
 
     def note_change(self) -> None:
@@ -106,8 +107,12 @@ class Residency:
     async def sleep(self, name: str) -> None:
         """Let the model finish its answers and give back its memory; those that come meanwhile wake it again."""
         model = self._found(name)
+        for adapter in [other for other in self._models.values() if other.base == name]:
+            async with adapter.lock:
+                await self._sleep(adapter)
         async with model.lock:
-            await self._sleep(model)
+            if name not in self._needed_bases():  # else a request has woken an adapter meanwhile
+                await self._sleep(model)
 
     async def leave(self, name: str) -> None:
         """End the model's engine, and forget the model. Idempotent."""
@@ -127,6 +132,8 @@ class Residency:
             if model.worker.is_resident or self._models.get(model.worker.name) is not model:
                 return
             started = time.monotonic()
+            if model.base is not None:
+                await self._wake(self._found(model.base))  # it stays: this model's lock is held, or it is in memory
             await self._make_room(model)
             try:
                 engine = await self._bring(model)
@@ -159,7 +166,7 @@ class Residency:
         async with self._making_room:
             while not self.has_room(model.wanted_bytes):
                 self._changed.clear()
-                victim = least_recently_used(self._models.values(), besides=model)
+                victim = least_recently_used(self._models.values(), besides=model, kept=self._needed_bases())
                 if victim is not None:
                     async with victim.lock:
                         if victim.worker.is_unused:
@@ -182,6 +189,11 @@ class Residency:
         self._changed.set()
         log_event(_logger, "model_asleep", model=model.worker.name)
 
+    def _needed_bases(self) -> set[str]:
+        """Bases of adapters that are in memory, or come and go."""
+        models = self._models.values()
+        return {model.base for model in models if model.base and (model.worker.is_resident or model.lock.locked())}
+
     def _found(self, name: str) -> Resident:
         model = self._models.get(name)
         if model is None:
@@ -189,12 +201,24 @@ class Residency:
         return model
 
 
-def least_recently_used(models: Iterable[Resident], *, besides: Resident) -> Resident | None:
-    """The model in memory, without an answer, whose last use is the longest ago; None: all are in use."""
+def _base_of(worker: Worker) -> str | None:
+    [spec] = worker.settings.specs
+    return None if spec.adapter is None else spec.adapter.base
+
+
+def least_recently_used(
+    models: Iterable[Resident], *, besides: Resident, kept: Collection[str] = ()
+) -> Resident | None:
+    """The model in memory, without an answer and not among those that are kept, whose last use is the longest ago;
+    None: all are in use."""
     idle = [
         model
         for model in models
-        if model is not besides and model.worker.is_resident and model.worker.is_unused and not model.lock.locked()
+        if model is not besides
+        and model.worker.name not in kept
+        and model.worker.is_resident
+        and model.worker.is_unused
+        and not model.lock.locked()
     ]
     return min(idle, key=lambda model: model.worker.used_at, default=None)
 

@@ -90,11 +90,14 @@ def default_threads() -> int:
 
 
 def parse_model(text: str) -> ModelSource:
-    """A model from `NAME=PATH_OR_HUB_ID` or `PATH_OR_HUB_ID`. Raises CliError with the reason."""
+    """A model from `NAME=PATH_OR_HUB_ID`, `PATH_OR_HUB_ID` or `NAME=BASE+FOLDER`. Raises CliError with the reason."""
     name, separator, source = text.partition("=")
     if not separator:
         name, source = "", text
     path = Path(source).expanduser()
+    base, is_adapter, folder = source.partition("+")
+    if is_adapter and not path.exists():
+        return _adapter(text, name, base, Path(folder).expanduser())
     own_name = Path(source).name
     if path.is_dir():
         source = str(path.absolute())
@@ -109,6 +112,18 @@ def parse_model(text: str) -> ModelSource:
     if not is_model_name(name):
         raise CliError(f"--model {text}: {name!r} is no usable name; letters, digits and . _ : / - are.")
     return ModelSource(name, source)
+
+
+def _adapter(text: str, name: str, base: str, folder: Path) -> ModelSource:
+    """A LoRA adapter from `NAME=BASE+FOLDER`."""
+    if not (folder / "adapter_config.json").is_file():
+        raise CliError(f"--model {text}: {folder} has no adapter_config.json, so it is no folder of an adapter.")
+    name = name or folder.name
+    if not is_model_name(name) or not is_model_name(base):
+        raise CliError(
+            f"--model {text}: an adapter is NAME=BASE+FOLDER, with the name of a model of the arena as BASE."
+        )
+    return ModelSource(name, f"{base}+{folder.absolute()}")
 
 
 def parse_models(texts: list[str], *, has_demos: bool = True, removed: Collection[str] = ()) -> tuple[ModelSource, ...]:
@@ -137,6 +152,10 @@ def check_models(settings: ArenaSettings, kept: Collection[str]) -> None:
     """Raise CliError for flags that do not go together. `kept`: models that were added while the arena ran before."""
     if not settings.models and settings.models_dir is None and (settings.is_isolated or not kept):
         raise CliError("there is no model: give --model NAME=PATH_OR_HUB_ID, or leave out --no-demos.")
+    if settings.is_isolated and any(
+        "+" in model.source and not Path(model.source).exists() for model in settings.models
+    ):
+        raise CliError("an adapter shares the process of its base; leave out --isolate.")
     if settings.is_isolated and (settings.models_dir is not None or settings.memory is not None):
         raise CliError("--models-dir and --memory are for models that share a process; leave out --isolate.")
     if not settings.is_isolated and len(settings.models) > MAX_MODELS:
