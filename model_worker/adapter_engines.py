@@ -1,8 +1,8 @@
-"""Adapters beside the engines of a process: a model `BASE+FOLDER` is a LoRA adapter on another model of the process,
-and shares its engine, its steps and its memory.
+"""Adapters beside the engines of a process: a model `BASE+FOLDER` is a LoRA adapter on another model of the process. It
+shares its engine, its steps and its memory.
 
-A ModelHost over another one. An adapter that sleeps is unloaded. Its base must be in memory whenever it is: residency.py
-sees to that.
+A ModelHost over another one. An adapter that sleeps is unloaded. Its base must be in memory whenever it is:
+residency.py sees to that.
 """
 
 import asyncio

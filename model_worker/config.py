@@ -229,7 +229,11 @@ class WorkerSettings(_EngineSettings):
     def of_model(self, spec: ModelSpec) -> "WorkerSettings":
         """These settings with `spec` as the only model."""
         num_adapters = sum(each.adapter is not None and each.adapter.base == spec.name for each in self.specs)
-        changes = {"model": (str(spec),), "adapter": (), "max_adapters": max(self.max_adapters, num_adapters)}
+        changes = {
+            "model": (str(spec),),
+            "adapter": (),
+            "max_adapters": max(self.engine_config.max_adapters, num_adapters),
+        }
         return self.model_copy(update=changes)
 
     @property
