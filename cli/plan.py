@@ -73,6 +73,8 @@ def plan(
             min=16, help="Tokens that a layer keeps of a sequence, on average, as on a worker with --kv-budget (CPU)."
         ),
     ] = None,
+    max_adapters: Annotated[int, typer.Option(min=0, help="LoRA adapters beside the model, as on a worker.")] = 0,
+    max_adapter_rank: Annotated[int, typer.Option(min=1, max=128, help="Largest rank of an adapter.")] = 64,
     as_json: Annotated[bool, typer.Option("--json", help="Print data instead of tables.")] = False,
 ) -> None:
     """Print the page plan of MODEL: layer types, page sizes, and the waste of every design at several lengths."""
@@ -80,7 +82,7 @@ def plan(
     for flag, value, choices in (("--kv-dtype", kv_dtype, get_args(PlannedKVDType)), ("--dtype", dtype, _DTYPES)):
         if value not in choices:
             raise CliError(f"{flag} must be one of {', '.join(choices)}, not {value!r}")
-    from engine.models.stored_layers import layers_from_config  # imports torch
+    from engine.models.stored_layers import adapter_bytes, layers_from_config  # imports torch
 
     try:
         model_layers = layers_from_config(
@@ -100,12 +102,21 @@ def plan(
             max_page_tables=max_page_tables,
         )
         capacity = report.capacity(int(pool_gib * _GIB), model_layers.max_model_len)
+        bytes_each = adapter_bytes(config, max_adapter_rank, dtype=dtype) if max_adapters else 0
     except (CheckpointError, ValueError) as error:
         raise CliError(f"{name}: {error}") from None
     if as_json:
-        print(json.dumps(_as_data(name, report, capacity, model_layers), indent=2))
-    else:
-        _print_tables(name, report, capacity, model_layers)
+        data = _as_data(name, report, capacity, model_layers)
+        if max_adapters:
+            data["adapters"] = {"count": max_adapters, "rank": max_adapter_rank, "bytes_each": bytes_each}
+        print(json.dumps(data, indent=2))
+        return
+    _print_tables(name, report, capacity, model_layers)
+    if max_adapters:
+        print(
+            f"{max_adapters} adapters of rank {max_adapter_rank} on all layers take {_size(max_adapters * bytes_each)} "
+            "beside the pool: on CUDA from the start, on a CPU as much as those have that are loaded."
+        )
 
 
 def _numbers(text: str) -> list[int]:
