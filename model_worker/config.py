@@ -239,14 +239,14 @@ class WorkerSettings(_EngineSettings):
     @property
     def model_name(self) -> str:
         """The only model's alias; without one the name of the folder or GGUF file, or the whole hub id."""
-        [spec] = self.specs
-        return spec.name
+        [text] = self.model
+        return ModelSpec.parse(text).name
 
     @property
     def model_path(self) -> str:
         """The only model's folder, GGUF file or hub id, without the alias."""
-        [spec] = self.specs
-        return spec.source
+        [text] = self.model
+        return ModelSpec.parse(text).source
 
     @property
     def engine_config(self) -> EngineConfig:

@@ -1,8 +1,9 @@
 """What LoRA adapters cost: one answer of an adapter, a battle of two adapters in one batch, and the same of the base.
 
-python -m benchmarks.engine.adapters [--model smol-135m] [--rank 16] [--turns 5] [--json FILE]
+python -m benchmarks.engine.adapters [--model NAME] [--rank R] [--turns N] [--tokens N] [--threads N] [--json FILE]
 
-Random weights of real shapes. Each turn measures every case once, in one process; medians of turns count.
+Random weights of real shapes. Each turn measures every case once, in one process; medians of turns count. The processor
+time of a step, of all threads, stands beside its time: with one thread it is what a quiet machine would take.
 """
 
 import argparse
@@ -22,8 +23,7 @@ from engine.llm import LLM
 from engine.sampling_params import SamplingParams
 
 RESULT = Path(__file__).parent.parent / "results" / "adapters.json"
-PROMPT_TOKENS, OUTPUT_TOKENS = 64, 64
-_PARAMS = SamplingParams(temperature=0.0, max_tokens=OUTPUT_TOKENS, ignore_eos=True)
+PROMPT_TOKENS = 64
 #: name -> the adapter of each sequence of the batch; "": none
 CASES: dict[str, tuple[str, ...]] = {
     "base": ("",),
@@ -36,33 +36,42 @@ CASES: dict[str, tuple[str, ...]] = {
 }
 
 
-def decode_seconds(llm: LLM, adapters: Sequence[str], seed: int) -> float:
-    """Seconds from the first token of all sequences to the last."""
+def decode_seconds(llm: LLM, adapters: Sequence[str], seed: int, num_tokens: int) -> tuple[float, float]:
+    """Seconds of a step, and of the processor, from the first token of all sequences to the last."""
     core = llm._core
+    params = SamplingParams(temperature=0.0, max_tokens=num_tokens, ignore_eos=True)
     for index, name in enumerate(adapters):
         prompt = [3 + (seed * 7919 + index * 104729 + place * 31) % 4096 for place in range(PROMPT_TOKENS)]
-        core.add_request(f"{seed}-{index}", prompt, _PARAMS, adapter=name)
+        core.add_request(f"{seed}-{index}", prompt, params, adapter=name)
     begun: set[str] = set()
     while len(begun) < len(adapters):
         begun |= {delta.request_id for delta in core.step() if delta.token_ids}
-    started = time.perf_counter()
+    started, started_cpu = time.perf_counter(), time.process_time()
+    num_steps = 0
     while not core.is_idle:
         core.step()
-    return time.perf_counter() - started
+        num_steps += 1
+    return (time.perf_counter() - started) / num_steps, (time.process_time() - started_cpu) / num_steps
 
 
-def measure(llm: LLM, turns: int) -> list[dict[str, Any]]:
-    seconds: dict[str, list[float]] = {name: [] for name in CASES}
+def measure(llm: LLM, turns: int, num_tokens: int) -> list[dict[str, Any]]:
+    seconds: dict[str, list[tuple[float, float]]] = {name: [] for name in CASES}
     for adapters in CASES.values():
-        decode_seconds(llm, adapters, seed=0)  # to warm up
+        decode_seconds(llm, adapters, seed=0, num_tokens=4)  # to warm up
     for turn in range(1, turns + 1):
         for name, adapters in CASES.items():
-            seconds[name].append(decode_seconds(llm, adapters, seed=turn))
+            seconds[name].append(decode_seconds(llm, adapters, turn, num_tokens))
     rows = []
     for name, adapters in CASES.items():
-        step_s = statistics.median(seconds[name]) / (OUTPUT_TOKENS - 1)
+        step_s, cpu_s = (statistics.median(each) for each in zip(*seconds[name], strict=True))
         rows.append(
-            {"case": name, "batch": len(adapters), "step_ms": 1e3 * step_s, "tokens_per_s": len(adapters) / step_s}
+            {
+                "case": name,
+                "batch": len(adapters),
+                "step_ms": 1e3 * step_s,
+                "cpu_ms": 1e3 * cpu_s,
+                "tokens_per_s": len(adapters) / step_s,
+            }
         )
     return rows
 
@@ -74,9 +83,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--rank", type=int, default=16)
     parser.add_argument("--threads", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--turns", type=int, default=5)
+    parser.add_argument("--tokens", type=int, default=64, help="of each answer")
     parser.add_argument("--json", type=Path, default=RESULT)
     chosen = parser.parse_args(arguments)
-    settings = {name: getattr(chosen, name) for name in ("model", "dtype", "rank", "threads", "turns")}
+    settings = {name: getattr(chosen, name) for name in ("model", "dtype", "rank", "threads", "turns", "tokens")}
     document = record.document("adapters", settings, [])
     with tempfile.TemporaryDirectory() as root:
         folder = Path(root, chosen.model)
@@ -97,13 +107,21 @@ def main(arguments: Sequence[str] | None = None) -> None:
                 adapter = Path(root, f"a{index}")
                 write_random_adapter(str(folder), adapter, rank=chosen.rank, seed=index)
                 llm.add_adapter(adapter.name, adapter)
-            rows = measure(llm, chosen.turns)
+            rows = measure(llm, chosen.turns, chosen.tokens)
     for row in rows:
-        print(f"{row['case']:24} {row['step_ms']:7.2f} ms a step, {row['tokens_per_s']:7.1f} tokens/s")
-    by_case = {row["case"]: row["step_ms"] for row in rows}
-    ratio = by_case["battle of two adapters"] / by_case["one adapter"]
-    print(f"a battle of two adapters takes {ratio:.2f} x the time of one side alone")
-    record.write(chosen.json, {**document, "rows": rows, "battle_to_one_side": ratio})
+        print(
+            f"{row['case']:24} {row['step_ms']:7.2f} ms a step, {row['cpu_ms']:7.2f} of the processor, "
+            f"{row['tokens_per_s']:7.1f} tokens/s"
+        )
+    ratios = {}
+    for kind in ("step_ms", "cpu_ms"):
+        by_case = {row["case"]: row[kind] for row in rows}
+        ratios[kind] = by_case["battle of two adapters"] / by_case["one adapter"]
+    print(
+        "a battle of two adapters takes {step_ms:.2f} x the time of one side alone, {cpu_ms:.2f} x the "
+        "processor's".format(**ratios)
+    )
+    record.write(chosen.json, {**document, "rows": rows, "battle_to_one_side": ratios})
 
 
 if __name__ == "__main__":

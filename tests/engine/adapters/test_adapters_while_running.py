@@ -45,7 +45,7 @@ async def check(engine: AsyncEngine, made: Adapted) -> None:
     stream = engine.generate(PROMPT, LONG)
     await anext(stream)  # it goes on while adapters come and go
     info = await engine.add_adapter("first", str(made.adapters[0]))
-    assert (info.rank, info.kind) == (4, "LoRA")
+    assert (info.rank, info.kind) == (5, "LoRA")
     with pytest.raises(AdapterError, match="loaded already"):
         await engine.add_adapter("first", str(made.adapters[1]))
     with pytest.raises(AdapterError, match="no adapter_config"):
