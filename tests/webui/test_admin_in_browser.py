@@ -114,7 +114,7 @@ def test_a_model_is_added_by_its_card_retired_and_put_back(visit: Visit, admin: 
 
 def test_a_worker_is_drained_and_resumed(visit: Visit, admin: FakeAdmin) -> None:
     page = opened(visit)
-    row = page.get_by_role("form", name="w-1", exact=True, exact=True)
+    row = page.get_by_role("form", name="w-1", exact=True)
     row.get_by_role("button", name=words.DRAIN).click()
     done(page)
     assert admin.drained == {"w-1"}

@@ -37,7 +37,8 @@ def _model(model: ServedModel, url: str, urls: Sequence[str]) -> str:
     )
     to = _select("to", words.MOVE_TO, others, words.NOWHERE) if others else ""
     return (
-        f'<form data-act="act_served" aria-label="{words.MEMORY_OF} {name}"><input type="hidden" name="name" value="{name}">'
+        f'<form data-act="act_served" aria-label="{words.MEMORY_OF} {name}">'
+        f'<input type="hidden" name="name" value="{name}">'
         f'<input type="hidden" name="worker" value="{escape(url)}">'
         f"<p><b>{name}</b><span>{' &middot; '.join(facts)}</span></p>"
         f'<label>{words.ACTION}<select name="action">{actions}</select></label>{to}{_reason()}'
