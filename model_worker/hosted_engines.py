@@ -6,9 +6,11 @@ process of their own (CUDA with AGON_ENGINE_PROCESS=auto) have an engine and a p
 """
 
 import asyncio
+import contextlib
 import importlib
 from typing import TYPE_CHECKING
 
+from engine.errors import InvalidRequest
 from model_worker.config import WorkerSettings
 from model_worker.engine_protocol import Description, Engine
 from model_worker.engines import describe_model
@@ -85,9 +87,10 @@ class HostedEngines:
         if name not in self._engines:
             await self._separate.remove(name)
             return
-        engine = self._engines.pop(name)
-        del self._held[name]
-        await engine.shutdown()
+        assert self._host is not None
+        del self._engines[name], self._held[name]
+        with contextlib.suppress(InvalidRequest):  # its engine has stopped after an error
+            await self._host.remove(name)
 
     async def close(self) -> None:
         """See ModelHost."""
