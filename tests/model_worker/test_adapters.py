@@ -36,13 +36,12 @@ def serving(make_settings: Make) -> Callable[..., Any]:
     async def serve(**given: Any) -> AsyncIterator[tuple[httpx.AsyncClient, Any]]:
         settings = make_settings(engine="paged", threads=1, kv_cache_bytes=2 << 20, **given)
         app = create_app(settings)
-        async with app.router.lifespan_context(app):
-            models = app.state.models
-            while models.state == "starting":
-                await models.wait_until_idle()
-
-                await asyncio.sleep(0.02)
+        models = app.state.models
+        await models.start()
+        try:
             yield client_of("http://127.0.0.1", transport=httpx.ASGITransport(app)), models
+        finally:
+            await models.shutdown()
 
     return serve
 
