@@ -52,7 +52,7 @@ async def check(engine: AsyncEngine, made: Adapted) -> None:
         await engine.add_adapter("nothing", str(made.model))
     await engine.add_adapter("second", str(made.adapters[1]))
     assert sorted(engine.adapters) == ["first", "second"]
-    found = await asyncio.gather(tokens(engine), tokens(engine, "first"), tokens(engine, "second"))
+    found = list(await asyncio.gather(tokens(engine), tokens(engine, "first"), tokens(engine, "second")))
     assert found == [base, first, second]
     await engine.remove_adapter("first")
     with pytest.raises(InvalidRequest, match="no adapter 'first'"):
