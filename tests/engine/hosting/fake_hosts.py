@@ -2,7 +2,7 @@
 
 import random
 from collections.abc import Iterator, MutableMapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from engine.config import EngineConfig, ModelLimits
 from engine.core import EngineCore
@@ -95,6 +95,9 @@ class FakeHost:
     clock: Clock = field(default_factory=Clock)
 
     def __post_init__(self) -> None:
+        self.layers = {
+            name: tuple(replace(spec, model=name) for spec in layers) for name, layers in self.layers.items()
+        }
         self.together = plan_together({name: self._stored(name) for name in self.layers})
         self.large_pool = LargePool(self.num_large_pages + 1)
         self.memory: dict[int, tuple[str, Entry]] = {}
@@ -108,7 +111,9 @@ class FakeHost:
     def plan(self, name: str) -> PoolPlan:
         return PoolPlan(self.together.designs[name].types, self.together.large_page_bytes, self.num_large_pages + 1)
 
-    def add(self, name: str, *, floor: int = 0, ceiling: int | None = None, num_mirror: int = 0, **settings: object) -> EngineCore:
+    def add(
+        self, name: str, *, floor: int = 0, ceiling: int | None = None, num_mirror: int = 0, **settings: object
+    ) -> EngineCore:
         config = EngineConfig("fake", page_tokens=self.page_tokens, **settings)  # type: ignore[arg-type]
         runners: list[SharedFakeRunner] = []
         core = EngineCore(
