@@ -93,6 +93,7 @@ class FakeHost:
     max_model_len: int = 1024
     models: dict[str, FakeModel] = field(default_factory=dict)
     clock: Clock = field(default_factory=Clock)
+    late_runners: list[LateRunner] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.layers = {
@@ -143,7 +144,12 @@ class FakeHost:
             shared=self.memory,
         )
         runners.append(runner)
-        return LateRunner(runner, num_slots) if self.steps == "late" else runner
+        if self.steps != "late":
+            return runner
+        late = LateRunner(runner, num_slots)
+        late.peers = self.late_runners
+        self.late_runners.append(late)
+        return late
 
     def step(self) -> dict[str, list[RequestDelta]]:
         self.clock.now += 0.001
