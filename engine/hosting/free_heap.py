@@ -1,4 +1,4 @@
-"""Gives freed heap memory back to the system. Reading weights frees as much again as a model has; glibc would keep it."""
+"""Gives freed heap memory back to the system: reading weights frees much, which glibc would keep."""
 
 import ctypes
 
