@@ -88,3 +88,14 @@ def test_adapters_are_counted_beside_the_pool(capsys: pytest.CaptureFixture[str]
     per_layer = 2 * (4096 + 4096) + 2 * (4096 + 1024) + 3 * (4096 + 14336)
     assert adapters == {"count": 4, "rank": 16, "bytes_each": 16 * per_layer * 32 * 2}
     assert "4 adapters of rank 16 on all layers take 320 MiB" in plan(capsys, "llama-3.1-8b", *flags)
+
+
+def test_several_models_share_one_large_page(capsys: pytest.CaptureFixture[str]) -> None:
+    data = plan_data(capsys, "--model", "llama-3.1-8b", "--model", "gemma-3-12b")
+    assert data["fits_well"]
+    for model in data["models"].values():
+        assert all(kind["small_page_bytes"] * kind["ratio"] == data["large_page_bytes"] for kind in model["types"])
+        assert model["waste"] - model["waste_alone"] <= 0.05
+    text = plan(capsys, "llama-3.1-8b", "--model", "gemma-3-12b")
+    assert "One pool for 2 models" in text
+    assert "gemma-3-12b" in text
