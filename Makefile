@@ -8,8 +8,9 @@ CLIENTS ?=
 BENCH_ARGS ?= --against transformers
 FAULTS ?=
 FAILOVERS ?=
+SOAK ?=
 
-.PHONY: help up test faults format bench bench-performance measure-performance bench-memory kernel-report pages fuzz soak-memory attacks clients parity screenshots clean structured-output distributions families failovers
+.PHONY: help up test faults format bench bench-performance measure-performance bench-memory kernel-report pages fuzz soak-memory attacks clients parity screenshots clean structured-output distributions families failovers soak-models
 
 help:
 	@echo "make up           start the arena on this machine (UP_ARGS='--model NAME=PATH_OR_HUB_ID ...')"
@@ -23,6 +24,7 @@ help:
 	@echo "make pages        regenerate docs/api.md, access.md, settings.md, fifty-names.md and the table of models.md from the code"
 	@echo "make fuzz         50,000 malformed requests to controller, worker and web UI (FUZZ_ARGS='--seed 2 --target worker --case 7')"
 	@echo "make soak-memory the page cache against its naive twin, 5,000 x 100 random operations"
+	@echo "make soak-models  models are added, sleep, wake and are removed 200 times in an arena under load (SOAK='--cycles N --visitors N')"
 	@echo "make format       format the code"
 	@echo "make distributions 20,000 draws of each pair of sampling parameters against the exact distribution"
 	@echo "make attacks      the attackers' scripts at full length: 300 battles, 200 prompts of others; prints what they found"
@@ -87,6 +89,10 @@ fuzz:
 soak-memory:
 	@$(PYTHON) -I cli/bootstrap.py --extra dev
 	@AGON_SOAK=1 exec $(VENV)/bin/python -m pytest --timeout=0 tests/engine/memory/test_state_machine.py
+
+soak-models:
+	@$(PYTHON) -I cli/bootstrap.py --extra dev --compiler
+	@exec $(VENV)/bin/python -m tests.model_cycles $(SOAK)
 
 clients:
 	@$(PYTHON) -I cli/bootstrap.py --extra dev

@@ -26,7 +26,7 @@ COMMANDS: dict[str, Command] = {
     "chat": Command("cli.chat", "Chat in the terminal with a model of a running controller or worker."),
     "plan": Command("cli.plan", "Print the page plan of a model and what requests of each length waste."),
     "leaderboard": Command("cli.leaderboard", "Print the leaderboard, live or recomputed from the vote log."),
-    "models": Command("cli.model_cards", "Model cards of the boards, and retirement of models."),
+    "models": Command("cli.models", "Add, remove, sleep and wake models of a running arena; model cards."),
     "store": Command("cli.store", "Check, repair or restore the store and the journal of votes beside it."),
     "integrity": Command("cli.integrity", "Which votes are not rated and why; flag votes or take flags back."),
     "voters": Command("cli.voters", "Invite voters, list and revoke invitations."),

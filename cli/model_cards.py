@@ -1,4 +1,4 @@
-"""`agon models list | card | retire`: the model cards of a running arena's boards."""
+"""`agon models cards | card | retire`: the model cards of a running arena's boards."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -27,7 +27,7 @@ DataDirFlag = Annotated[
 ]
 
 
-@app.command("list")
+@app.command("cards")
 def list_cards(url: Url = None, data_dir: DataDirFlag = None) -> None:
     """Show every card."""
     with arena_client(controller_url(url, data_dir), None) as client:

@@ -14,13 +14,14 @@ import weakref
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
-from engine.backend import Abort, Add, Backend, Drain, Picture, Receiver, Serving, Stop
+from engine.adapter_info import AdapterInfo
+from engine.backend import Abort, Add, AddAdapter, Backend, Drain, Picture, Receiver, RemoveAdapter, Serving, Stop
 from engine.config import EngineConfig, ModelLimits, StepLimits
 from engine.engine_process.parent import EngineProcess
 from engine.engine_thread import EngineThread
-from engine.errors import EngineDead, InvalidRequest
+from engine.errors import AdapterError, EngineDead, InvalidRequest
 from engine.loaded_engine import LoadedEngine, load_engine
 from engine.memory.ledger import PoolCell
 from engine.request import Embedding, RequestDelta, gather_delta, merge_deltas
@@ -145,9 +146,11 @@ class AsyncEngine:
 
     def __init__(self, make_backend: Callable[[Receiver], Backend]) -> None:
         """Begin to load. Use from_config, in_own_process or start, which wait until it serves."""
-        self._lock = threading.Lock()  # guards _open, _pictures and _refusal
+        self._lock = threading.Lock()  # guards _open, _pictures, _adapters, _adapter_answers and _refusal
         self._open: dict[str, _Open] = {}
         self._pictures: dict[int, Future[tuple[PoolCell, ...]]] = {}  # by ticket
+        self._adapters: dict[str, AdapterInfo] = {}  # that take requests
+        self._adapter_answers: dict[int, tuple[str, Future[AdapterInfo | None]]] = {}  # name and answer, by ticket
         self._tickets = itertools.count()
         self._refusal: EngineDead | None = None  # why generate refuses: dead, or shutting down
         self._loaded: Future[Serving] = Future()
@@ -172,15 +175,16 @@ class AsyncEngine:
         read_tokenizer: reads the tokenizer for this process; None: that of the model. Raises what loading raises, and
         EngineDead if the process ends meanwhile.
         """
-        return await cls._begin(lambda receiver: EngineProcess(config, module, receiver, read_tokenizer))
+        return await cls.over(lambda receiver: EngineProcess(config, module, receiver, read_tokenizer))
 
     @classmethod
     async def start(cls, load: Callable[[], LoadedEngine]) -> Self:
         """As from_config, with a core that the caller composes; `load` runs in the engine thread."""
-        return await cls._begin(lambda receiver: EngineThread(load, receiver))
+        return await cls.over(lambda receiver: EngineThread(load, receiver))
 
     @classmethod
-    async def _begin(cls, make_backend: Callable[[Receiver], Backend]) -> Self:
+    async def over(cls, make_backend: Callable[[Receiver], Backend]) -> Self:
+        """As from_config, over any backend."""
         engine = cls(make_backend)
         try:
             await asyncio.wrap_future(engine._loaded)
@@ -197,14 +201,17 @@ class AsyncEngine:
         request_id: str | None = None,
         resume_token_ids: Sequence[int] = (),
         cache_salt: bytes = b"",
+        adapter: str = "",
     ) -> RequestStream:
         """Submit a request and return the stream of its deltas. Call it inside an event loop.
 
         Raises before any work: InvalidRequest (or ContextTooLong), QueueFull, EngineDead. `resume_token_ids` are
         output tokens that the request already has from another replica: they count as output, their text is not sent
-        again. Requests share cached prefixes only with requests of the same salt.
+        again. Requests share cached prefixes only with requests of the same salt and adapter. adapter: the name of a
+        loaded one; empty: the base alone.
         """
-        return self._submit(request_id, Add("", tuple(prompt_token_ids), params, tuple(resume_token_ids), cache_salt))
+        add = Add("", tuple(prompt_token_ids), params, tuple(resume_token_ids), cache_salt, adapter=adapter)
+        return self._submit(request_id, add)
 
     async def embed(
         self,
@@ -213,12 +220,13 @@ class AsyncEngine:
         *,
         request_id: str | None = None,
         cache_salt: bytes = b"",
+        adapter: str = "",
     ) -> Embedding:
         """One vector of a prompt's final hidden states. A caller that is cancelled aborts the request.
 
         Raises what `generate` raises, and InvalidRequest for more dimensions than the model's vectors have.
         """
-        add = Add("", tuple(prompt_token_ids), NO_OUTPUT, (), cache_salt, params)
+        add = Add("", tuple(prompt_token_ids), NO_OUTPUT, (), cache_salt, params, adapter)
         async with self._submit(request_id, add) as stream:
             return Embedding.of_delta(await anext(stream), params)
 
@@ -234,6 +242,8 @@ class AsyncEngine:
         with self._lock:
             if self._refusal is not None:
                 raise self._refusal
+            if request.adapter and request.adapter not in self._adapters:
+                raise InvalidRequest(f"no adapter {request.adapter!r} is loaded", param="adapter")
             if request_id in self._open:
                 raise InvalidRequest(f"request id {request_id!r} is in use", param="request_id")
             admission.reserve_place(len(prompt) + len(resume))
@@ -273,6 +283,41 @@ class AsyncEngine:
             self._pictures[ticket] = answer
             self._backend.send(Picture(ticket, max_cells))
         return await asyncio.wrap_future(answer)
+
+    async def add_adapter(self, name: str, folder: str) -> AdapterInfo:
+        """Load the LoRA adapter in a PEFT folder between two steps, beside running answers; requests name it from now
+        on. Raises AdapterError, and EngineDead after the engine has stopped."""
+        info = await self._adapter_answer(name, lambda ticket: AddAdapter(ticket, name, folder))
+        assert info is not None
+        return info
+
+    async def remove_adapter(self, name: str) -> None:
+        """Refuse new requests for an adapter, wait until its running ones have ended, and unload it.
+
+        Raises AdapterError for one that is not loaded, and EngineDead after the engine has stopped.
+        """
+        with self._lock:
+            if self._adapters.pop(name, None) is None:
+                raise AdapterError(f"no adapter {name!r} is loaded")
+        await self._adapter_answer(name, lambda ticket: RemoveAdapter(ticket, name))
+
+    async def _adapter_answer(
+        self, name: str, command: Callable[[int], AddAdapter | RemoveAdapter]
+    ) -> AdapterInfo | None:
+        answer: Future[AdapterInfo | None] = Future()
+        ticket = next(self._tickets)
+        with self._lock:
+            if self._refusal is not None:
+                raise self._refusal
+            self._adapter_answers[ticket] = name, answer
+            self._backend.send(command(ticket))
+        return await asyncio.wrap_future(answer)
+
+    @property
+    def adapters(self) -> dict[str, AdapterInfo]:
+        """The adapters that take requests, by name."""
+        with self._lock:
+            return dict(self._adapters)
 
     @property
     def is_alive(self) -> bool:
@@ -361,6 +406,19 @@ class AsyncEngine:
         if answer.set_running_or_notify_cancel():  # else the caller has been cancelled
             answer.set_result(cells)
 
+    def on_adapter(self, ticket: int, info: AdapterInfo | None, refusal: str) -> None:
+        """See Receiver."""
+        with self._lock:
+            name, answer = self._adapter_answers.pop(ticket)
+            if info is not None:
+                self._adapters[name] = info  # even if the caller has been cancelled meanwhile
+        if not answer.set_running_or_notify_cancel():  # it has been
+            return
+        if refusal:
+            answer.set_exception(AdapterError(refusal))
+        else:
+            answer.set_result(info)
+
     def on_death(self, error: EngineDead) -> None:
         """See Receiver."""
         with self._lock:
@@ -375,9 +433,12 @@ class AsyncEngine:
         """See Receiver: fail what no backend will answer any more. `generate` and `picture` refuse new calls by now."""
         with self._lock:
             assert self._refusal is not None
-            refusal, pictures = self._refusal, list(self._pictures.values())
+            refusal = self._refusal
+            unanswered: list[Future[Any]] = [*self._pictures.values()]
+            unanswered += [answer for _, answer in self._adapter_answers.values()]
             self._pictures.clear()
-        for answer in pictures:
+            self._adapter_answers.clear()
+        for answer in unanswered:
             if answer.set_running_or_notify_cancel():
                 answer.set_exception(refusal)
         self._ended.set_result(None)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
+from engine.adapter_info import AdapterInfo
 from engine.config import ModelLimits, StepLimits
 from engine.constraints.compiler import GrammarCompiler
 from engine.errors import EngineDead
@@ -30,6 +31,7 @@ class Add:
     resume_token_ids: tuple[int, ...]
     cache_salt: bytes
     pooling: PoolingParams | None = None  #: the request is for a vector, and `params` are NO_OUTPUT
+    adapter: str = ""  #: the name of a loaded one; empty: the base alone
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +50,23 @@ class Picture:
 
 
 @dataclass(frozen=True, slots=True)
+class AddAdapter:
+    """Load an adapter between two steps; the answer has the same ticket."""
+
+    ticket: int
+    name: str
+    folder: str
+
+
+@dataclass(frozen=True, slots=True)
+class RemoveAdapter:
+    """Unload an adapter once its requests have ended; the answer comes then."""
+
+    ticket: int
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
 class Drain:
     """End when there is nothing left to do."""
 
@@ -57,7 +76,7 @@ class Stop:
     """End now; what still runs is aborted."""
 
 
-Command = Add | Abort | Picture | Drain | Stop
+Command = Add | Abort | Picture | AddAdapter | RemoveAdapter | Drain | Stop
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +101,10 @@ class Outlet(Protocol):
 
     def on_picture(self, ticket: int, cells: tuple[PoolCell, ...]) -> None:
         """The answer to Picture."""
+        ...
+
+    def on_adapter(self, ticket: int, info: AdapterInfo | None, refusal: str) -> None:
+        """The answer to AddAdapter, with what was loaded, or to RemoveAdapter. refusal: why not; empty: it was done."""
         ...
 
     def on_death(self, error: EngineDead) -> None:

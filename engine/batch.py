@@ -25,6 +25,8 @@ SequenceId = int
 #: In ScheduledSequence.token_ids: the token that this slot samples in the step before. The host does not know it when
 #: the step is planned; the runner keeps the newest token of every slot and inserts it.
 PENDING_TOKEN = -1
+#: In ScheduledSequence.adapter: the sequence has none.
+NO_ADAPTER = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +95,7 @@ class ScheduledSequence:
     scored: ScoredRows | None = None  #: rows that give log probabilities of prompt tokens
     pooled: PooledRows | None = None  #: rows whose hidden states are summed
     banned_token_ids: tuple[int, ...] = ()  #: each would complete one of params.bad_words_ids that the output begins
+    adapter: int = NO_ADAPTER  #: the slot of its adapter, which is no slot of a sequence
 
 
 @dataclass(frozen=True, slots=True)

@@ -147,6 +147,22 @@ class EngineConfig:
             maximum=1,
         ),
     ] = 0.9
+    max_adapters: Annotated[
+        int,
+        Setting(
+            "LoRA adapters that are loaded at a time, each served beside the base by the same steps; 0: none can be",
+            minimum=0,
+            maximum=256,
+        ),
+    ] = 0
+    max_adapter_rank: Annotated[
+        int,
+        Setting(
+            "Largest rank of an adapter; on CUDA each of max_adapters takes memory for this rank beforehand",
+            minimum=1,
+            maximum=128,
+        ),
+    ] = 64
     num_threads: Annotated[
         int | None,
         Setting(

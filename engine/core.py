@@ -1,7 +1,8 @@
 """The engine core: requests in, deltas out, one step at a time: schedule, launch, collect, commit.
 
 Composes scheduler, page cache and runner, turns sampled tokens into text and ends sequences at stop strings. For one
-thread: LLM calls it directly, AsyncEngine gives it a thread. Knows no asyncio; torch stays behind the Runner protocol.
+thread: LLM calls it directly, AsyncEngine gives it a thread, EngineHost steps several in one thread, whose page caches
+share a pool. Knows no asyncio; torch stays behind the Runner protocol.
 """
 
 import itertools
@@ -16,8 +17,10 @@ from engine.config import EngineConfig
 from engine.constraints.compiler import GrammarCompiler
 from engine.constraints.steering import Steering
 from engine.deltas import delta_of, prompt_logprobs_of, stop_reason
+from engine.memory.admission import AdmissionRule
 from engine.memory.kv_cache import KVCache
 from engine.memory.ledger import Ledger, PoolCell, picture, take_ledger
+from engine.memory.pool_share import PoolShare
 from engine.memory.spec import PoolPlan
 from engine.memory.swap import MirrorPool
 from engine.prompt_reading import PromptPooling, PromptScores, reading_of
@@ -37,8 +40,9 @@ from engine.scheduling.admission_control import AdmissionControl
 from engine.scheduling.beam_search import Hypothesis
 from engine.scheduling.budgeted_chunks import longest_prompt
 from engine.scheduling.in_flight import InFlight
-from engine.scheduling.scheduler import Scheduler
+from engine.scheduling.scheduler import Reclaim, Scheduler
 from engine.scheduling.swapper import Swapper
+from engine.served_adapters import Rack, ServedAdapters
 from engine.stats import EngineStats, Tally
 from engine.text.sequence_text import DetokenizerFactory, SequenceText
 from engine.text.thoughts import Said, ThoughtSplitter
@@ -61,10 +65,14 @@ class EngineCore:
         has_queue_bound: bool = True,
         clock: Callable[[], float] = time.monotonic,
         compiler: GrammarCompiler | None = None,
+        rack: Rack | None = None,
+        share: PoolShare | None = None,
+        reclaim: Reclaim | None = None,
     ) -> None:
         """has_queue_bound: False for callers that submit all their requests at once and wait, as LLM does. compiler:
-        None: outputs cannot be constrained."""
-        self._runner = runner
+        None: outputs cannot be constrained. rack: where adapters lie; None: there can be none. share, reclaim: of a
+        pool that several models share; None: the model has its own."""
+        self._runner: Runner | None = runner  # None: it has been taken away
         self._make_detokenizer = make_detokenizer
         self._clock = clock
         self._engine_seed = config.seed
@@ -73,6 +81,7 @@ class EngineCore:
             runner.pool_plan,
             enable_prefix_caching=config.enable_prefix_caching,
             max_step_tokens=self.step_limits.max_batched_tokens,
+            share=share,
         )
         rule = self._cache.rule
         longest = rule.max_tokens(runner.limits.max_model_len)
@@ -86,24 +95,31 @@ class EngineCore:
             max_tokens=config.max_queued_tokens if has_queue_bound else None,
             longest_prompt=longest_prompt(runner.pool_plan.smallest_budget, self.step_limits.max_batched_tokens),
         )
-        self._swapper: Swapper | None = None
-        if runner.mirror_plan is not None:
-            self._swapper = Swapper(self._cache, MirrorPool(runner.mirror_plan))
-            trial = self._swapper.plan_trial_moves()
-            for _ in range(2):  # the first one is slower: it touches its memory for the first time
-                runner.launch(trial)
-                self._swapper.note_costs(trial, runner.collect())
+        self._swapper = self._make_swapper(runner, is_pool_shared=share is not None)
         self._in_flight = InFlight(self._cache, runner.max_in_flight)
-        self._scheduler = Scheduler(config, self._cache, self.admission, self._swapper, self._in_flight)
+        self._scheduler = Scheduler(config, self._cache, self.admission, self._swapper, self._in_flight, reclaim)
         self._requests: dict[str, Request] = {}
         self._texts: dict[int, SequenceText] = {}  # by sequence id
         self._steering = Steering(compiler or GrammarCompiler(None))
         self._unmasked: StepPlan | None = None  # launched, and waits for its masks
         self._rankings = Rankings()
+        self.adapters = ServedAdapters(rack)
         self._ready: list[RequestDelta] = []  # made between steps: aborts, and resumed requests that are complete
         self._arrivals = itertools.count()
         self._sequence_ids = itertools.count()
         self._tally = Tally(clock)
+        self.last_step_s = 0.0  #: what the step collected last has taken, page moves included
+
+    def _make_swapper(self, runner: "Runner", *, is_pool_shared: bool) -> Swapper | None:
+        """None: the runner has no mirror. The cost of moves is measured beforehand."""
+        if runner.mirror_plan is None:
+            return None
+        swapper = Swapper(self._cache, MirrorPool(runner.mirror_plan))
+        trial = swapper.plan_trial_moves(in_null_pages=is_pool_shared)
+        for _ in range(2):  # the first one is slower: it touches its memory for the first time
+            runner.launch(trial)
+            swapper.note_costs(trial, runner.collect())
+        return swapper
 
     # Requests
 
@@ -115,8 +131,11 @@ class EngineCore:
         *,
         resume_token_ids: ReadOnly[int] = (),
         cache_salt: bytes = b"",
+        adapter: str = "",
     ) -> None:
         """Admission control, then `submit_reserved`. Raises InvalidRequest, ContextTooLong or QueueFull.
+
+        adapter: the name of a loaded one; empty: the base alone.
 
         resume_token_ids: output that this request already has from another replica. It counts as output in every
         respect (max_tokens, random numbers, stop strings, half characters), but its text is not emitted again.
@@ -124,8 +143,11 @@ class EngineCore:
         prompt, resume = tuple(prompt_token_ids), tuple(resume_token_ids)
         self.admission.check_request(prompt, params, resume)
         self.compiler.check(params)
+        self.adapters.check(adapter)
         self.admission.reserve_place(len(prompt) + len(resume))
-        self.submit_reserved(request_id, prompt, params, resume_token_ids=resume, cache_salt=cache_salt)
+        self.submit_reserved(
+            request_id, prompt, params, resume_token_ids=resume, cache_salt=cache_salt, adapter=adapter
+        )
 
     def submit_reserved(
         self,
@@ -136,6 +158,7 @@ class EngineCore:
         resume_token_ids: tuple[int, ...] = (),
         cache_salt: bytes = b"",
         pooling: PoolingParams | None = None,
+        adapter: str = "",
     ) -> None:
         """Queue a request that holds a reservation of admission control. Arguments: as `add_request`.
 
@@ -158,7 +181,8 @@ class EngineCore:
                 )
                 for index in range(params.num_sequences)
             ],
-            cache_salt=cache_salt,
+            cache_salt=self.adapters.salt(adapter, cache_salt),
+            adapter=self.adapters.open(adapter),
             reading=reading_of(prompt, params, pooling, is_resumed=bool(resume_token_ids)),
             stop_ids=params.stop_ids(self.limits.eos_token_ids),
             max_length=self.limits.max_model_len,
@@ -183,14 +207,21 @@ class EngineCore:
             self._replay(request, request.sequences[0], resume_token_ids)
 
     def add_pooling_request(
-        self, request_id: str, prompt_token_ids: ReadOnly[int], params: PoolingParams, *, cache_salt: bytes = b""
+        self,
+        request_id: str,
+        prompt_token_ids: ReadOnly[int],
+        params: PoolingParams,
+        *,
+        cache_salt: bytes = b"",
+        adapter: str = "",
     ) -> None:
         """A request for one vector of a prompt, which comes in its only delta. Arguments and errors: as
         `add_request`."""
         prompt = tuple(prompt_token_ids)
         self.admission.check_request(prompt, NO_OUTPUT)
+        self.adapters.check(adapter)
         self.admission.reserve_place(len(prompt))
-        self.submit_reserved(request_id, prompt, NO_OUTPUT, cache_salt=cache_salt, pooling=params)
+        self.submit_reserved(request_id, prompt, NO_OUTPUT, cache_salt=cache_salt, pooling=params, adapter=adapter)
 
     def abort(self, request_id: str) -> None:
         """End a request at once, waiting or running; its last deltas come with the next step. What a step in flight
@@ -227,30 +258,53 @@ class EngineCore:
         With overlap, the step launched here computes while the tokens of the step before become deltas and the next
         step is planned: the deltas returned are one step old.
         """
+        deltas = self.take_ready()
+        has_launched = self.launch_next()
+        if self._in_flight.is_full or (not has_launched and self._in_flight):
+            deltas += self.collect_oldest()
+        return deltas
+
+    def take_ready(self) -> list[RequestDelta]:
+        """What sequences gained between steps."""
         deltas, self._ready = self._ready, []
-        plan = self._scheduler.schedule()
-        if plan is not None:
-            self._note_starts()
-            self._launch(plan)
-        if self._in_flight.is_full or (plan is None and self._in_flight):
-            deltas += self._collect()
+        return self._ranked(deltas)
+
+    def launch_next(self, max_tokens: int | None = None) -> bool:
+        """Plan and launch a step; false where none can be planned now. Arguments: as Scheduler.schedule."""
+        plan = self._scheduler.schedule(max_tokens)
+        if plan is None:
+            return False
+        self._note_starts()
+        self._launch(plan)
+        return True
+
+    def collect_oldest(self) -> list[RequestDelta]:
+        """Wait for the oldest step in flight and return its deltas."""
+        return self._ranked(self._collect())
+
+    def _ranked(self, deltas: list[RequestDelta]) -> list[RequestDelta]:
         return self._rankings.rank(deltas) if self._rankings else deltas
+
+    @property
+    def _active_runner(self) -> "Runner":
+        assert self._runner is not None, "an engine without a runner has no steps"
+        return self._runner
 
     def _launch(self, plan: StepPlan) -> None:
         """Launch a step. If it needs masks they follow: now, computed while the step computes; or once the tokens of
         the step in flight are known, while this one computes."""
         if not plan.needs_masks or self._in_flight:
             self._unmasked = plan if plan.needs_masks else None
-            self._runner.launch(plan)
+            self._active_runner.launch(plan)
         else:
             masks = self._steering.start_masks(plan)
-            self._runner.launch(plan)
-            self._runner.supply_masks(masks.result())
+            self._active_runner.launch(plan)
+            self._active_runner.supply_masks(masks.result())
         self._in_flight.note_launch(plan)
 
     def _collect(self) -> list[RequestDelta]:
-        """Wait for the oldest step in flight and return its deltas."""
-        output = self._runner.collect()
+        output = self._active_runner.collect()
+        self.last_step_s = output.compute_s + output.move_s
         new_tokens = self._scheduler.commit(self._in_flight.take_oldest(), output)
         advanced = self._scheduler.advanced
         self._tally.note_step(len(new_tokens) + sum([len(request.sequences) for request, _ in advanced]))
@@ -259,7 +313,7 @@ class EngineCore:
             if search.is_over:
                 deltas += self._end_search(request, search.best)
         if self._unmasked is not None:
-            self._runner.supply_masks(self._steering.masks(self._unmasked))
+            self._active_runner.supply_masks(self._steering.masks(self._unmasked))
             self._unmasked = None
         for request in self._scheduler.prompts_done:
             deltas += self._end_prompt(request)
@@ -353,6 +407,7 @@ class EngineCore:
         self._steering.close(sequence.sequence_id)
         if not request.unfinished:
             del self._requests[request.request_id]
+            self.adapters.close(request.adapter)
             if reason == "abort":
                 self._tally.num_aborted += 1
             else:
@@ -361,6 +416,88 @@ class EngineCore:
     def _note_starts(self) -> None:
         for request in self._scheduler.started:
             request.queue_s = self._clock() - request.submitted_s
+
+    # A pool that several models share. No step of this model is in flight.
+
+    @property
+    def has_work(self) -> bool:
+        """Whether any request waits or runs."""
+        return self._scheduler.has_work
+
+    @property
+    def has_deltas(self) -> bool:
+        """Whether `take_ready` has any."""
+        return bool(self._ready)
+
+    @property
+    def num_in_flight(self) -> int:
+        """Steps that were launched and not yet collected."""
+        return len(self._in_flight)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether a step must be collected before another one is launched."""
+        return self._in_flight.is_full
+
+    @property
+    def num_running_requests(self) -> int:
+        """Requests that hold pages."""
+        return self._scheduler.num_running_requests
+
+    @property
+    def running_since_s(self) -> float | None:
+        """When the running request that is preempted last was submitted; None: none runs."""
+        request = self._scheduler.oldest_running
+        return None if request is None else request.submitted_s
+
+    @property
+    def num_used_large_pages(self) -> int:
+        """Large pages in which the model uses a small page."""
+        return self._cache.num_used_large_pages
+
+    def would_fit(self, rule: AdmissionRule) -> bool:
+        """Whether all that may be asked of this model, and all that has been, fits into another pool."""
+        if rule.max_tokens(self.limits.max_model_len) < self.limits.max_model_len:
+            return False
+        return all(
+            rule.fits_ever(
+                [min(len(request.prompt_token_ids) + request.params.max_tokens, self.limits.max_model_len)]
+                * request.params.num_sequences,
+                len(request.prompt_token_ids),
+            )
+            for request in self._requests.values()
+        )
+
+    def give_way(self) -> None:
+        """Preempt the latest running request: its pages are swapped out at once, or recomputed later."""
+        plan = self._scheduler.give_way()
+        if plan is not None:
+            self._active_runner.launch(plan)
+            assert self._swapper is not None
+            self._swapper.note_costs(plan, self._active_runner.collect())
+
+    def release_runner(self) -> None:
+        """Give up all pages and close the runner. Requests keep their tokens, and new ones wait, until `use_runner`."""
+        self._scheduler.give_up_pages()
+        self._cache.drop_content()
+        self._swapper = None
+        self._active_runner.close()
+        self._runner = None
+
+    def use_runner(self, runner: "Runner", share: PoolShare) -> None:
+        """Go on with another runner of the same model, whose pool may be cut anew. The pool holds requests that are at
+        least as long as before."""
+        assert self._runner is None
+        assert not self._in_flight
+        self._cache.cut_again(runner.pool_plan, share)
+        self.admission.note_new_pool(self._cache.rule)
+        self._runner = runner
+        self._swapper = self._make_swapper(runner, is_pool_shared=True)
+        self._scheduler.note_new_pool(self._swapper)
+
+    def abandon(self) -> None:
+        """Give all large pages back after an error; the engine cannot be used again."""
+        self._cache.abandon()
 
     # Views
 
@@ -404,4 +541,5 @@ class EngineCore:
     def close(self) -> None:
         """Free the runner: model, pages and, with several processes, the other processes."""
         self._steering.shut_down()
-        self._runner.close()
+        if self._runner is not None:
+            self._runner.close()

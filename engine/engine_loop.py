@@ -4,11 +4,13 @@ Owns the core from the end of loading to its closing, in one thread. Does not kn
 """
 
 import logging
+from functools import partial
+from pathlib import Path
 from typing import Protocol
 
-from engine.backend import Abort, Add, Command, Drain, Outlet, Picture, Stop
+from engine.backend import Abort, Add, AddAdapter, Command, Drain, Outlet, Picture, RemoveAdapter, Stop
 from engine.core import EngineCore
-from engine.errors import EngineDead
+from engine.errors import AdapterError, CheckpointError, EngineDead
 from engine.stats import RATE_WINDOW_S
 
 logger = logging.getLogger(__name__)
@@ -82,21 +84,41 @@ class _EngineLoop:
 
     def _apply(self, command: Command) -> bool:
         match command:
-            case Add():
-                self._core.submit_reserved(
-                    command.request_id,
-                    command.prompt_token_ids,
-                    command.params,
-                    resume_token_ids=command.resume_token_ids,
-                    cache_salt=command.cache_salt,
-                    pooling=command.pooling,
-                )
-            case Abort(request_id):
-                self._core.abort(request_id)
-            case Picture(ticket, max_cells):
-                self._outlet.on_picture(ticket, self._core.picture(max_cells))
             case Drain():
                 self._is_draining = True
             case Stop():
                 return False
+            case _:
+                carry_out(command, self._core, self._outlet)
         return True
+
+
+def carry_out(command: Add | Abort | Picture | AddAdapter | RemoveAdapter, core: EngineCore, outlet: Outlet) -> None:
+    """Do what a command says, between two steps."""
+    match command:
+        case Add():
+            core.submit_reserved(
+                command.request_id,
+                command.prompt_token_ids,
+                command.params,
+                resume_token_ids=command.resume_token_ids,
+                cache_salt=command.cache_salt,
+                pooling=command.pooling,
+                adapter=command.adapter,
+            )
+        case Abort(request_id):
+            core.abort(request_id)
+        case Picture(ticket, max_cells):
+            outlet.on_picture(ticket, core.picture(max_cells))
+        case AddAdapter(ticket, name, folder):
+            try:
+                info = core.adapters.add(name, Path(folder))
+            except CheckpointError as error:
+                outlet.on_adapter(ticket, None, str(error))
+            else:
+                outlet.on_adapter(ticket, info, "")
+        case RemoveAdapter(ticket, name):
+            try:
+                core.adapters.remove(name, partial(outlet.on_adapter, ticket, None, ""))
+            except AdapterError as error:
+                outlet.on_adapter(ticket, None, str(error))

@@ -6,6 +6,8 @@ EngineError
  +-- QueueFull             the bounded queue has no room now; try again later
  +-- CheckpointError       the model folder is missing, incomplete or not what it claims
  |    +-- CheckpointUnavailable  the model hub cannot be reached; a later attempt may succeed
+ |    +-- AdapterError           the adapter folder is not what it claims, or does something that is not supported
+ |    +-- NoRoomInPool          its pages do not fit into the pool that it would share with other models
  +-- NotDivisible          the model cannot be divided among that many processes
  +-- RankLost              another process of the same model could not start, or has ended
  +-- OperatorsUnavailable  the C++ operators cannot be built or loaded here; the torch ones serve instead
@@ -48,6 +50,14 @@ class CheckpointError(EngineError):
 
 class CheckpointUnavailable(CheckpointError):
     """The model is not on this machine and the hub cannot be reached; a later attempt may succeed."""
+
+
+class AdapterError(CheckpointError):
+    """An adapter folder that is missing or inconsistent, does not fit the model, or does what is not supported."""
+
+
+class NoRoomInPool(CheckpointError):
+    """The model's pages do not fit into the pool that it would share with the other models of a host."""
 
 
 class NotDivisible(EngineError):

@@ -6,12 +6,15 @@ Composes a core without a queue bound and steps it until every request has finis
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
+from engine.adapter_info import AdapterInfo
 from engine.config import EngineConfig, ModelLimits
 from engine.errors import InvalidRequest
 from engine.llm_beams import BeamSearchOutput, BeamSearchParams, BeamSearchSequence
 from engine.llm_inputs import (
+    LoRARequest,
     Messages,
     Prompt,
     list_of_conversations,
@@ -69,15 +72,18 @@ class LLM:
         sampling_params: SamplingParams | Sequence[SamplingParams] | None = None,
         *,
         use_tqdm: bool = False,
+        adapter: str | None = None,
+        lora_request: LoRARequest | None = None,
     ) -> list[RequestOutput]:
         """Continue every prompt; results come in the order of the prompts.
 
         A prompt is a text, its token ids, {"prompt": text} or {"prompt_token_ids": ids}. A text is encoded with the
         special tokens that the tokenizer adds. `sampling_params` are one for all prompts or one per prompt; use_tqdm
-        shows a progress bar. Raises InvalidRequest (or ContextTooLong) before any work if a prompt can never be served.
+        shows a progress bar. `adapter` is the name of an added one; lora_request also names its folder, from which a
+        new one is added. Raises InvalidRequest (or ContextTooLong) before any work if a prompt can never be served.
         """
         read = [read_prompt(prompt, self.get_tokenizer) for prompt in list_of_prompts(prompts)]
-        return self._generate(read, sampling_params, use_tqdm)
+        return self._generate(read, sampling_params, use_tqdm, self._adapter_of(adapter, lora_request))
 
     def chat(
         self,
@@ -85,6 +91,8 @@ class LLM:
         sampling_params: SamplingParams | Sequence[SamplingParams] | None = None,
         *,
         use_tqdm: bool = False,
+        adapter: str | None = None,
+        lora_request: LoRARequest | None = None,
         add_generation_prompt: bool = True,
         continue_final_message: bool = False,
         tools: Sequence[Mapping[str, Any]] | None = None,
@@ -95,7 +103,7 @@ class LLM:
         Messages are OpenAI's: a content is a text, text parts, or None beside tool calls. continue_final_message: go on
         with the last message, with add_generation_prompt False. tools: definitions of functions, which the template
         shows to the model; its calls are part of the text. chat_template_kwargs: values for variables of the template,
-        such as {"enable_thinking": False}.
+        such as {"enable_thinking": False}. adapter, lora_request: as `generate`.
 
         Raises InvalidRequest as `generate` does, and for messages that the template rejects.
         """
@@ -107,7 +115,7 @@ class LLM:
             chat_template_kwargs=chat_template_kwargs,
         )
         read: list[tuple[str | None, list[int]]] = [(None, render(one)) for one in list_of_conversations(messages)]
-        return self._generate(read, sampling_params, use_tqdm)
+        return self._generate(read, sampling_params, use_tqdm, self._adapter_of(adapter, lora_request))
 
     def embed(
         self,
@@ -115,15 +123,18 @@ class LLM:
         *,
         pooling_params: PoolingParams | Sequence[PoolingParams] | None = None,
         use_tqdm: bool = False,
+        adapter: str | None = None,
+        lora_request: LoRARequest | None = None,
     ) -> list[EmbeddingRequestOutput]:
         """One vector for each prompt, pooled over its hidden states after the final norm: by default as the checkpoint
         says (`info.pooling`), else the last one's, of length 1. Raises InvalidRequest as `generate` does."""
         token_ids = [read_prompt(prompt, self.get_tokenizer)[1] for prompt in list_of_prompts(prompts)]
         each = one_per_prompt(pooling_params, self.info.pooling, len(token_ids))
+        name = self._adapter_of(adapter, lora_request)
         for prompt in token_ids:
             self._core.admission.check_request(tuple(prompt), NO_OUTPUT)
         submits = [
-            partial(self._core.add_pooling_request, prompt_token_ids=prompt, params=params)
+            partial(self._core.add_pooling_request, prompt_token_ids=prompt, params=params, adapter=name)
             for prompt, params in zip(token_ids, each, strict=True)
         ]
         outputs = []
@@ -171,6 +182,32 @@ class LLM:
         text = self.get_tokenizer().decode(tokens)
         return BeamSearchSequence(tokens, text, output.cumulative_logprob, output.finish_reason, output.logprobs)
 
+    def add_adapter(self, name: str, folder: str | Path) -> AdapterInfo:
+        """Load the LoRA adapter in a PEFT folder. Raises AdapterError: it does not fit the model, does what is not
+        supported, or max_adapters are loaded."""
+        info = self._core.adapters.add(name, Path(folder))
+        self._adapter_folders[name] = Path(folder)
+        return info
+
+    def remove_adapter(self, name: str) -> None:
+        """Unload an adapter. Raises AdapterError for one that is not loaded."""
+        self._core.adapters.remove(name, lambda: None)
+        del self._adapter_folders[name]
+
+    def _adapter_of(self, adapter: str | None, asked: LoRARequest | None) -> str:
+        """The name of a loaded adapter; empty: the base. Raises InvalidRequest and AdapterError."""
+        if asked is None:
+            self._core.adapters.check(adapter or "")
+            return adapter or ""
+        if adapter is not None:
+            raise InvalidRequest("one of adapter and lora_request names the adapter", param="lora_request")
+        known = self._adapter_folders.get(asked.lora_name)
+        if known is None:
+            self.add_adapter(asked.lora_name, asked.lora_path)
+        elif known != Path(asked.lora_path):
+            raise InvalidRequest(f"the adapter {asked.lora_name!r} was loaded from {known}", param="lora_request")
+        return asked.lora_name
+
     def stats(self) -> EngineStats:
         """A snapshot of the engine's counters."""
         return self._core.stats()
@@ -208,12 +245,14 @@ class LLM:
         self._loaded = loaded
         self._core = loaded.core
         self._num_requests = 0
+        self._adapter_folders: dict[str, Path] = {}
 
     def _generate(
         self,
         read: list[tuple[str | None, list[int]]],
         params: SamplingParams | Sequence[SamplingParams] | None,
         use_tqdm: bool,
+        adapter: str,
     ) -> list[RequestOutput]:
         """read: text and token ids of each prompt."""
         each = [self._encoded(its_params) for its_params in one_per_prompt(params, SamplingParams(), len(read))]
@@ -221,7 +260,7 @@ class LLM:
             self._core.admission.check_request(tuple(token_ids), its_params)
             self._core.compiler.check(its_params)
         submits = [
-            partial(self._core.add_request, prompt_token_ids=token_ids, params=its_params)
+            partial(self._core.add_request, prompt_token_ids=token_ids, params=its_params, adapter=adapter)
             for (_, token_ids), its_params in zip(read, each, strict=True)
         ]
         finished = self._finish_all(submits, sum(its_params.n for its_params in each), use_tqdm)

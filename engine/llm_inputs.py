@@ -2,6 +2,7 @@
 here, so that a wrong one is an InvalidRequest that names it."""
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from engine.errors import InvalidRequest
@@ -13,6 +14,16 @@ if TYPE_CHECKING:
 Prompt = str | Sequence[int] | Mapping[str, Any]
 #: A conversation: role and content of each message, as in OpenAI's API.
 Messages = Sequence[Mapping[str, Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class LoRARequest:
+    """vLLM's name for an adapter: it is loaded from the folder when it is used for the first time."""
+
+    lora_name: str
+    lora_int_id: int  #: of no meaning here: names are unique
+    lora_path: str
+
 
 _FIELDS_OF_A_PROMPT = {"prompt", "prompt_token_ids"}
 _Params = TypeVar("_Params")

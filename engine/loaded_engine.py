@@ -9,6 +9,8 @@ from engine.constraints.compiler import GrammarCompiler
 from engine.constraints.vocabulary import Vocabulary
 from engine.core import EngineCore
 from engine.errors import InvalidRequest
+from engine.memory.pool_share import PoolShare
+from engine.scheduling.scheduler import Reclaim
 from engine.text.sequence_text import Detokenizer, NoText
 
 if TYPE_CHECKING:
@@ -46,8 +48,14 @@ def load_engine(config: EngineConfig, *, has_queue_bound: bool = True) -> Loaded
     return engine_around(loaded, has_queue_bound=has_queue_bound)
 
 
-def engine_around(loaded: "LoadedModel", *, has_queue_bound: bool = True) -> LoadedEngine:
-    """An engine around a model that is loaded."""
+def engine_around(
+    loaded: "LoadedModel",
+    *,
+    has_queue_bound: bool = True,
+    share: PoolShare | None = None,
+    reclaim: Reclaim | None = None,
+) -> LoadedEngine:
+    """An engine around a model that is loaded. share, reclaim: as EngineCore."""
     from engine.text.tokenizer import IncrementalDetokenizer
 
     tokenizer = loaded.tokenizer
@@ -65,5 +73,8 @@ def engine_around(loaded: "LoadedModel", *, has_queue_bound: bool = True) -> Loa
         make_detokenizer,
         has_queue_bound=has_queue_bound,
         compiler=GrammarCompiler(vocabulary),
+        rack=loaded.adapters,
+        share=share,
+        reclaim=reclaim,
     )
     return LoadedEngine(core, tokenizer, loaded.info, loaded.is_alive)

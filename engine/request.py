@@ -198,6 +198,7 @@ class Request:
     params: SamplingParams
     sequences: list[Sequence]
     cache_salt: bytes = b""
+    adapter: int = 0  #: slot of its adapter; 0: none
     reading: PromptReading | None = None  #: what it reads of its prompt beside the last row
     state: RequestState = RequestState.WAITING
     is_forked: bool = False

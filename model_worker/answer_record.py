@@ -3,7 +3,7 @@
 import logging
 import time
 
-from model_worker.metrics import WorkerMetrics
+from model_worker.metrics import ModelMetrics
 from service_kit.logs import log_event
 from wire.answers import Delta, Finished
 from wire.chat import Usage
@@ -16,7 +16,7 @@ class AnswerRecord:
     """Made when a request arrives, closed when its answer has ended. An answer that was neither finished nor failed by
     then counts as aborted: its client has left."""
 
-    def __init__(self, metrics: WorkerMetrics, request_id: str) -> None:
+    def __init__(self, metrics: ModelMetrics, request_id: str) -> None:
         self._metrics = metrics
         self._request_id = request_id
         self._arrived = time.monotonic()

@@ -6,10 +6,10 @@ from starlette.types import Scope
 from model_worker.access import Credentials, require_user
 from model_worker.config import WorkerSettings
 from model_worker.engine_protocol import Engine
-from model_worker.routes import internal, probes
+from model_worker.models import Models
+from model_worker.routes import internal, probes, served_models
 from model_worker.routes.openai import WorkerBackend, add_version_route
 from model_worker.routes.service_doc import WORKER_DOC
-from model_worker.worker import Worker
 from service_kit.app import bare_app
 from service_kit.bodies import Bodies
 from service_kit.cors import Cors, CrossOrigin
@@ -20,23 +20,31 @@ from service_kit.request_ids import RequestIds
 from service_kit.route_docs import Access
 
 
-def create_app(settings: WorkerSettings, engine: Engine | None = None, *, bodies: Bodies | None = None) -> FastAPI:
-    """The app of one worker.
+def create_app(
+    settings: WorkerSettings,
+    engine: Engine | None = None,
+    *,
+    models: Models | None = None,
+    bodies: Bodies | None = None,
+) -> FastAPI:
+    """The app of one worker process.
 
-    `engine` may come later, by `app.state.worker.attach(engine)`: until then the worker is "starting". `bodies`: how
-    request bodies are read, by default up to the limit of the settings.
+    `engine`: of the only model; without it `app.state.models.start()` loads the models, until then the worker is
+    "starting". `models`: the models themselves. `bodies`: how request bodies are read, by default up to the limit of
+    the settings.
     """
     app = bare_app("Agon model worker")
-    worker = app.state.worker = Worker(settings, engine)
+    models = app.state.models = models or Models(settings, engine)
     credentials = app.state.credentials = Credentials.from_settings(settings)
     app.state.bodies = bodies or Bodies(settings.max_body_bytes)
-    user = user_router(worker, credentials, app.state.bodies)
-    for router in (probes.router, probes.metrics_router, user, internal.router):
+    user = user_router(models, credentials, app.state.bodies)
+    for router in (probes.router, probes.metrics_router, user, internal.router, served_models.router):
         app.include_router(router)
     routers: tuple[tuple[Access, APIRouter], ...] = (
         ("open", probes.router),
         ("user", user),
         ("worker", internal.router),
+        ("worker", served_models.router),
         ("worker", probes.metrics_router),
     )
     add_api_docs(app, WORKER_DOC, routers, is_served=settings.api_docs)
@@ -48,10 +56,10 @@ def create_app(settings: WorkerSettings, engine: Engine | None = None, *, bodies
     return app
 
 
-def user_router(worker: Worker, credentials: Credentials, bodies: Bodies) -> APIRouter:
-    """The routes of those who may use the model."""
+def user_router(models: Models, credentials: Credentials, bodies: Bodies) -> APIRouter:
+    """The routes of those who may use the models."""
     router = APIRouter(dependencies=[Depends(require_user)])
-    add_openai_routes(router, bodies, WorkerBackend(worker, credentials))
+    add_openai_routes(router, bodies, WorkerBackend(models, credentials))
     add_version_route(router)
     return router
 

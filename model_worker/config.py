@@ -14,10 +14,13 @@ from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 from engine.config import EngineConfig
 from engine.sampling_params import ToolFormat
 from engine.settings import SettingField, setting_fields
+from model_worker.model_spec import ModelSpec, models_in
 from service_kit.cors import CORS_ORIGINS_HELP, CorsOrigins
 from service_kit.origins import ALLOWED_HOSTS_HELP, AllowedHosts, is_loopback
 from wire.chat import TemplateKwargs
 from wire.model_names import is_model_name
+from wire.served_models import MAX_MODELS
+from wire.sizes import parse_size
 
 EngineKind = Literal["paged", "echo", "openai"]
 _WILDCARD_HOSTS = ("0.0.0.0", "::", "")
@@ -34,6 +37,10 @@ _FLAGS = {
 }
 
 
+def _bytes(value: object) -> object:
+    return parse_size(value) if isinstance(value, str) else value
+
+
 def _comma_list(value: object) -> object:
     if isinstance(value, str):
         return tuple(part.strip() for part in value.split(",") if part.strip())
@@ -41,6 +48,7 @@ def _comma_list(value: object) -> object:
 
 
 CommaList = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_comma_list)]
+Bytes = Annotated[int, BeforeValidator(_bytes)]
 SecretList = Annotated[tuple[SecretStr, ...], NoDecode, BeforeValidator(_comma_list)]
 
 
@@ -60,7 +68,7 @@ else:
 
 
 class WorkerSettings(_EngineSettings):
-    """One worker: its model and engine, where it listens, the controllers it reports to, and its limits."""
+    """One worker process: its models and engine, where it listens, the controllers it reports to, and its limits."""
 
     model_config = SettingsConfigDict(env_prefix="AGON_", frozen=True, extra="forbid", hide_input_in_errors=True)
 
@@ -68,7 +76,35 @@ class WorkerSettings(_EngineSettings):
 
         def __init__(self, **values: Any) -> None: ...
 
-    model: str = Field(min_length=1, description="Folder in Hugging Face layout, GGUF file or hub id, or NAME=MODEL")
+    model: CommaList = Field(
+        default=(),
+        max_length=MAX_MODELS,
+        description="Folder in Hugging Face layout, GGUF file or hub id, or NAME=MODEL; the flag is repeated for "
+        "several models, the variable separates them by commas",
+    )
+    adapter: CommaList = Field(
+        default=(),
+        max_length=MAX_MODELS,
+        description="LoRA adapter on the only model, as NAME=FOLDER: a model of its own in the same steps; repeated "
+        "like the model. Beside several models give NAME=BASE+FOLDER as one of them",
+    )
+    models_dir: Path | None = Field(
+        default=None, description="Folder whose model folders and GGUF files are offered, too, loaded on first use"
+    )
+    models_file: Path | None = Field(
+        default=None,
+        description="File in which the worker keeps the models that were added or removed while it ran, so that a "
+        "restart serves the same ones",
+    )
+    memory: Bytes | None = Field(
+        default=None,
+        gt=0,
+        description="Most memory of weights and page pools of all models, as 40GiB: the least recently used ones sleep "
+        "when another is needed. Unset: none sleeps by itself",
+    )
+    wake_timeout_s: float = Field(
+        default=60.0, gt=0, description="Seconds that a request waits for its model to wake before it is refused"
+    )
     engine: EngineKind = Field(
         default="paged", description="What answers. paged: Agon's own engine. echo: for tests. openai: another server"
     )
@@ -145,8 +181,20 @@ class WorkerSettings(_EngineSettings):
 
     @model_validator(mode="after")
     def _consistent(self) -> "WorkerSettings":
-        if not is_model_name(self.model_name):
-            raise ValueError(f"the model name {self.model_name!r} must be letters, digits and . _ : / - only")
+        for text in self.adapter:
+            if len(self.model) != 1 or "=" not in text:
+                raise ValueError(f"the adapter {text!r} must be NAME=FOLDER, beside a single model")
+        if self.engine != "paged" and any(spec.adapter for spec in self.specs):
+            raise ValueError("only models of the engine paged have adapters")
+        for name in self.model_names:
+            if not is_model_name(name):
+                raise ValueError(f"the model name {name!r} must be letters, digits and . _ : / - only")
+            if self.model_names.count(name) > 1:
+                raise ValueError(f"two models are named {name!r}; name one of them differently: NAME=MODEL")
+        if not (self.model or self.models_dir or self.models_file):
+            raise ValueError("--model (AGON_MODEL): which model is served is needed")
+        if len(self.model) != 1 and (self.engine == "openai" or self.engine_config.tensor_parallel > 1):
+            raise ValueError("an engine openai or a model in several processes is the only model of its worker")
         for url in (*self.controller_urls, *filter(None, (self.worker_url, self.remote_base_url))):
             if urlsplit(url).scheme not in ("http", "https") or not urlsplit(url).hostname:
                 raise ValueError(f"{url!r} is not an http or https URL")
@@ -162,26 +210,52 @@ class WorkerSettings(_EngineSettings):
         return self
 
     @property
+    def specs(self) -> tuple[ModelSpec, ...]:
+        """The models that are loaded at the start."""
+        models = tuple(ModelSpec.parse(text) for text in self.model)
+        adapters = (text.partition("=") for text in self.adapter)
+        return (*models, *(ModelSpec(name, f"{models[0].name}+{folder}") for name, _, folder in adapters))
+
+    @property
+    def model_names(self) -> tuple[str, ...]:
+        """Names of the models that are loaded at the start."""
+        return tuple(spec.name for spec in self.specs)
+
+    def models_on_disk(self) -> tuple[ModelSpec, ...]:
+        """The models of `models_dir`, without those of the same name that are loaded at the start. Raises OSError."""
+        found = () if self.models_dir is None else models_in(self.models_dir)
+        return tuple(spec for spec in found if spec.name not in self.model_names)
+
+    def of_model(self, spec: ModelSpec) -> "WorkerSettings":
+        """These settings with `spec` as the only model."""
+        num_adapters = sum(each.adapter is not None and each.adapter.base == spec.name for each in self.specs)
+        changes = {
+            "model": (str(spec),),
+            "adapter": (),
+            "max_adapters": max(self.engine_config.max_adapters, num_adapters),
+        }
+        return self.model_copy(update=changes)
+
+    @property
     def model_name(self) -> str:
-        """The alias; without one the name of the folder or GGUF file, or the whole hub id."""
-        alias, has_alias, _ = self.model.partition("=")
-        if has_alias:
-            return alias
-        path = Path(self.model)
-        if path.suffix == ".gguf":
-            return path.stem  # a link of the hub's cache leads to a file without a name
-        return self.model if not path.exists() else path.resolve().name
+        """The only model's alias; without one the name of the folder or GGUF file, or the whole hub id."""
+        [text] = self.model
+        return ModelSpec.parse(text).name
 
     @property
     def model_path(self) -> str:
-        """Folder, GGUF file or hub id, without the alias."""
-        alias, has_alias, path = self.model.partition("=")
-        return path if has_alias else alias
+        """The only model's folder, GGUF file or hub id, without the alias."""
+        [text] = self.model
+        return ModelSpec.parse(text).source
 
     @property
     def engine_config(self) -> EngineConfig:
-        """The engine's settings, with their types; other engines than Agon's own take limits from them."""
-        return EngineConfig(self.model_path, **{entry.field: getattr(self, entry.name) for entry in ENGINE_FIELDS})
+        """The engine's settings, with their types; other engines than Agon's own take limits from them. Settings of
+        several models name none here."""
+        return EngineConfig(
+            self.model_path if len(self.model) == 1 else "",
+            **{entry.field: getattr(self, entry.name) for entry in ENGINE_FIELDS},
+        )
 
     def advertised_url(self, port: int) -> str:
         """URL under which controllers reach this worker when it listens on `port`."""

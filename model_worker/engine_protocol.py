@@ -69,6 +69,16 @@ class Accepted:
 Piece = Accepted | Delta | Finished
 
 
+@dataclass(frozen=True, slots=True)
+class Description:
+    """What is known of a model without loading it. `kv_tokens` of the capacity is 0: the pool is not there yet."""
+
+    card: ModelCard
+    capacity: Capacity
+    weights_bytes: int
+    pool_bytes: int  #: the page pool that it would get now
+
+
 class Engine(Protocol):
     """An engine that is loaded. Used on the event loop, except for `tokenise`."""
 

@@ -8,7 +8,7 @@ import os
 from engine.idle_threads import bounded_spinning
 from model_worker.config import WorkerSettings
 from model_worker.echo_engine import EchoEngine
-from model_worker.engine_protocol import Engine
+from model_worker.engine_protocol import Description, Engine
 
 
 def follow_if_told_to(settings: WorkerSettings) -> bool:
@@ -31,17 +31,7 @@ async def load_engine(settings: WorkerSettings) -> Engine:
     """
     match settings.engine:
         case "echo":
-            limits = settings.engine_config
-            return EchoEngine(
-                model_name=settings.model_name,
-                tokens_per_s=settings.echo_tokens_per_s,
-                num_tokens=settings.echo_num_tokens,
-                fail_after=settings.echo_fail_after,
-                context_length=limits.max_model_len or 4096,
-                max_running=limits.step_limits.max_running,
-                max_queued=limits.max_queued_requests,
-                default_max_tokens=settings.default_max_tokens,
-            )
+            return _echo(settings)
         case "openai":
             from model_worker.remote import RemoteEngine
 
@@ -54,6 +44,39 @@ async def load_engine(settings: WorkerSettings) -> Engine:
             return await PagedEngine.load_checkpoint(settings)
 
 
+async def describe_model(settings: WorkerSettings) -> Description:
+    """What is known of the only model of `settings` without loading it. Raises StartError."""
+    match settings.engine:
+        case "paged":
+            await asyncio.to_thread(importlib.import_module, "model_worker.paged_engine")
+            from model_worker.paged_engine import PagedEngine
+
+            return await asyncio.to_thread(PagedEngine.describe, settings)
+        case "echo":
+            engine = _echo(settings)
+            return Description(engine.card, engine.capacity, weights_bytes=0, pool_bytes=engine.load().kv_bytes_total)
+        case "openai":
+            from model_worker.remote import RemoteEngine
+
+            remote = RemoteEngine.from_settings(settings)
+            await remote.shutdown()
+            return Description(remote.card, remote.capacity, weights_bytes=0, pool_bytes=0)
+
+
+def _echo(settings: WorkerSettings) -> EchoEngine:
+    limits = settings.engine_config
+    return EchoEngine(
+        model_name=settings.model_name,
+        tokens_per_s=settings.echo_tokens_per_s,
+        num_tokens=settings.echo_num_tokens,
+        fail_after=settings.echo_fail_after,
+        context_length=limits.max_model_len or 4096,
+        max_running=limits.step_limits.max_running,
+        max_queued=limits.max_queued_requests,
+        default_max_tokens=settings.default_max_tokens,
+    )
+
+
 def bound_spinning(settings: WorkerSettings) -> None:
     """Bound how long idle threads of Agon's own engine spin, where they leave no core free (engine/idle_threads.py).
 
@@ -62,6 +85,6 @@ def bound_spinning(settings: WorkerSettings) -> None:
     """
     num_cores = os.cpu_count() or 1
     if settings.engine == "paged":
-        num_threads = settings.engine_config.num_threads or num_cores
+        num_threads = (settings.engine_config.num_threads or num_cores) * max(1, len(settings.model))
         for name, value in bounded_spinning(num_threads, num_cores).items():
             os.environ.setdefault(name, value)

@@ -1,8 +1,8 @@
-"""Tells every configured controller that this worker exists, what it serves and how busy it is.
+"""Tells every configured controller that a model of this process exists, what it is and how busy it is.
 
-One link per controller, independent of the others: all controllers write the same record into a shared Redis, so one
-link suffices. A link registers, then sends heartbeats. It retries quickly while its controller does not answer, and
-registers again when the controller does not know the worker any more. Requests carry the epoch that a registration
+One link per model and controller, independent of the others: all controllers write the same record into a shared Redis,
+so one link suffices. A link registers, then sends heartbeats. It retries quickly while its controller does not answer,
+and registers again when the controller does not know the worker any more. Requests carry the epoch that a registration
 gave; the worker refuses all others.
 """
 
@@ -18,7 +18,7 @@ from pydantic import BaseModel
 from model_worker.worker import Worker
 from service_kit.logs import log_event
 from wire.errors import ApiError, ErrorCode
-from wire.workers import HeartbeatReply, HeartbeatRequest, Load, RegisterReply, RegisterRequest
+from wire.workers import Capacity, HeartbeatReply, HeartbeatRequest, Load, ModelCard, RegisterReply, RegisterRequest
 
 _logger = logging.getLogger(__name__)
 
@@ -32,39 +32,42 @@ _FIRST_BEAT_S = 0.05
 _FAREWELL_S = 1.0
 
 
+def controller_client(token: str, transport: httpx.AsyncBaseTransport | None = None) -> httpx.AsyncClient:
+    """A client for requests to controllers. The caller closes it."""
+    # trust_env=False: an HTTP proxy in the environment is not meant for traffic between our own processes.
+    return httpx.AsyncClient(
+        timeout=_TIMEOUT, headers={"Authorization": f"Bearer {token}"}, transport=transport, trust_env=False
+    )
+
+
 class Heartbeat:
     """Owns the links, and sets the worker's epochs to those of their registrations."""
 
-    def __init__(
-        self, worker: Worker, *, url: str, boot_id: str, token: str, transport: httpx.AsyncBaseTransport | None = None
-    ) -> None:
+    def __init__(self, worker: Worker, client: httpx.AsyncClient, *, url: str, boot_id: str) -> None:
+        """`client`: of `controller_client`, shared by the models of the process."""
         self._worker = worker
-        # trust_env=False: an HTTP proxy in the environment is not meant for traffic between our own processes.
-        self._client = httpx.AsyncClient(
-            timeout=_TIMEOUT, headers={"Authorization": f"Bearer {token}"}, transport=transport, trust_env=False
-        )
         self._links = [
-            ControllerLink(self._client, controller.rstrip("/"), worker, url, boot_id, self._publish)
+            ControllerLink(client, controller.rstrip("/"), worker, url, boot_id, self._publish)
             for controller in worker.settings.controller_urls
         ]
         self._tasks: list[asyncio.Task[None]] = []
 
     def start(self) -> None:
-        """Begin to register; called when the model is loaded."""
+        """Begin to register; called when the model can be asked."""
         self._tasks = [asyncio.create_task(link.run()) for link in self._links]
 
     def announce(self) -> None:
-        """Send a heartbeat now, because the worker's state has changed."""
+        """Send a heartbeat now, because the worker's state has changed, after a registration if its card or its
+        capacity has."""
         for link in self._links:
             link.wake()
 
     async def stop(self) -> None:
-        """Deregister at every controller, then close the connections."""
+        """Deregister at every controller."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await asyncio.gather(*(link.deregister() for link in self._links))
-        await self._client.aclose()
 
     def _publish(self) -> None:
         self._worker.epochs = frozenset(link.epoch for link in self._links if link.epoch is not None)
@@ -91,6 +94,7 @@ class ControllerLink:
         self._boot_id = boot_id
         self._on_change = on_change
         self._registration: RegisterReply | None = None
+        self._told: tuple[ModelCard, Capacity] | None = None  #: at the last registration
         self._wake = asyncio.Event()
         self._failures = 0
         self.is_broken = False  #: its last attempt raised what no failure of a controller raises
@@ -140,7 +144,7 @@ class ControllerLink:
         """Register or send one heartbeat; returns how long to wait for the next."""
         if not self._worker.is_healthy():
             return _RETRY_S  # no heartbeat: the registration expires, so controllers send no work to a hanging engine
-        if self._registration is None:
+        if self._registration is None or self._told != (self._worker.card, self._worker.capacity):
             self._registration = await self._register()
             self._on_change()
             log_event(_logger, "registered", worker_id=self._registration.worker_id, epoch=self._registration.epoch)
@@ -152,15 +156,16 @@ class ControllerLink:
         return min(self._registration.heartbeat_s, _MAX_BEAT_S)
 
     async def _register(self) -> RegisterReply:
-        engine = self._worker.engine
+        card, capacity = self._worker.card, self._worker.capacity
         body = RegisterRequest(
             boot_id=self._boot_id,
             url=self._url,
-            card=engine.card,
-            capacity=engine.capacity,
+            card=card,
+            capacity=capacity,
             state=self._worker.state,
         )
         answer = await self._post(self._base, body)
+        self._told = card, capacity
         return RegisterReply.model_validate_json(answer)
 
     async def _send_heartbeat(self, registration: RegisterReply) -> bool:

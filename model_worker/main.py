@@ -75,7 +75,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         allow_abbrev=False,
         prog="model_worker",
-        description="Serve one model: an OpenAI-compatible server, and with --controller a worker of an arena.",
+        description="Serve models: an OpenAI-compatible server, and with --controller a worker of an arena.",
         epilog="Every setting can also be given as an environment variable: AGON_ and its name. Secrets only so, or by "
         "file: AGON_WORKER_TOKEN(_FILE), AGON_API_KEYS(_FILE). docs/settings.md lists all.",
     )

@@ -1,11 +1,12 @@
-"""Prometheus metrics of one worker, in a registry of its own.
+"""Prometheus metrics of one worker process, in a registry of its own; the label `model_name` tells its models apart.
 
-Counters and gauges of the engine are read from its load at scrape time; histograms are observed by AnswerRecord. Every
-family that vLLM also has is exported a second time under vLLM's name, so that existing dashboards, autoscalers
+Counters and gauges of the engines are read from their loads at scrape time; histograms are observed by AnswerRecord.
+Every family that vLLM also has is exported a second time under vLLM's name, so that existing dashboards, autoscalers
 and gateways (the model-server protocol of the Kubernetes gateway-inference extension) work unchanged.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
@@ -37,46 +38,90 @@ _VLLM_NAMES = {
 }
 
 
-class WorkerMetrics:
-    """Owns the registry. The callables are called at every scrape and return None until the model is loaded."""
+@dataclass(frozen=True, slots=True)
+class ModelFigures:
+    """Where the figures of a model are read at every scrape. The callables return None until it has been loaded."""
 
-    def __init__(
-        self,
-        *,
-        model: str,
-        load: Callable[[], Load | None],
-        capacity: Callable[[], Capacity | None],
-        operators: Callable[[], str | None],
-    ) -> None:
+    load: Callable[[], Load | None]
+    capacity: Callable[[], Capacity | None]
+    operators: Callable[[], str | None]
+    is_resident: Callable[[], bool]
+
+
+class Metrics:
+    """Owns the registry, and the figures of each model from `of` to `forget`."""
+
+    def __init__(self) -> None:
         own = CollectorRegistry(auto_describe=False)
         label = ("model_name",)
-        self._ttft = Histogram(
+        self.ttft = Histogram(
             "agon_time_to_first_token_seconds",
             "From the arrival of a request to its first token",
             label,
             buckets=LATENCY_BUCKETS,
             registry=own,
-        ).labels(model)
-        self._inter_token = Histogram(
+        )
+        self.inter_token = Histogram(
             "agon_inter_token_seconds", "Between two tokens of an answer", label, buckets=TOKEN_BUCKETS, registry=own
-        ).labels(model)
-        self._request = Histogram(
+        )
+        self.request = Histogram(
             "agon_request_seconds", "Whole finished requests", label, buckets=LATENCY_BUCKETS, registry=own
-        ).labels(model)
-        self._queue = Histogram(
+        )
+        self.queue = Histogram(
             "agon_queue_seconds", "From arrival to the first step", label, buckets=LATENCY_BUCKETS, registry=own
-        ).labels(model)
-        self._finished = Counter(
+        )
+        self.wake = Histogram(
+            "agon_wake_seconds", "Until a sleeping model was in memory", label, buckets=LATENCY_BUCKETS, registry=own
+        )
+        self.finished = Counter(
             "agon_requests_finished", "Answers by reason of their end", (*label, "finished_reason"), registry=own
         )
-        self._aborted = Counter(
-            "agon_requests_aborted", "Answers whose reader left before the end", label, registry=own
-        ).labels(model)
-        self._failed = Counter("agon_requests_failed", "Refusals and failures by code", (*label, "code"), registry=own)
-        own.register(_LoadCollector(model, load, capacity, operators))
-        self._model = model
+        self.aborted = Counter("agon_requests_aborted", "Answers whose reader left before the end", label, registry=own)
+        self.failed = Counter("agon_requests_failed", "Refusals and failures by code", (*label, "code"), registry=own)
+        self._models: dict[str, ModelFigures] = {}
+        own.register(_LoadCollector(self._models))
         self._registry = CollectorRegistry(auto_describe=False)
         self._registry.register(_WithVllmNames(own))
+
+    def of(self, model: str, figures: ModelFigures) -> "ModelMetrics":
+        """The metrics of one model, which are shown until `forget`."""
+        self._models[model] = figures
+        return ModelMetrics(self, model)
+
+    def forget(self, model: str) -> None:
+        """Show the model's figures no longer."""
+        self._models.pop(model, None)
+        for family in (self.ttft, self.inter_token, self.request, self.queue, self.wake, self.aborted):
+            family.remove(model)
+        for family in (self.finished, self.failed):
+            values = {
+                sample.labels[name]
+                for found in family.collect()
+                for sample in found.samples
+                if sample.labels["model_name"] == model
+                for name in sample.labels
+                if name != "model_name"
+            }
+            for value in values:
+                family.remove(model, value)
+
+    def render(self) -> bytes:
+        """All families in Prometheus' text format."""
+        return generate_latest(self._registry)
+
+
+class ModelMetrics:
+    """The metrics of one model of the process."""
+
+    def __init__(self, families: Metrics, model: str) -> None:
+        self._model = model
+        self._families = families
+        self._ttft = families.ttft.labels(model)
+        self._inter_token = families.inter_token.labels(model)
+        self._request = families.request.labels(model)
+        self._queue = families.queue.labels(model)
+        self._wake = families.wake.labels(model)
+        self._aborted = families.aborted.labels(model)
 
     def observe_first_token(self, seconds: float) -> None:
         """Observe the time from the arrival of a request to its first token."""
@@ -91,9 +136,13 @@ class WorkerMetrics:
         for _ in range(num_tokens):
             self._inter_token.observe(seconds / num_tokens)
 
+    def observe_wake(self, seconds: float) -> None:
+        """Observe how long the model took to wake."""
+        self._wake.observe(seconds)
+
     def count_finished(self, reason: FinishReason, seconds: float) -> None:
         """Count a complete answer and observe its total time."""
-        self._finished.labels(self._model, reason).inc()
+        self._families.finished.labels(self._model, reason).inc()
         self._request.observe(seconds)
 
     def count_aborted(self) -> None:
@@ -102,34 +151,39 @@ class WorkerMetrics:
 
     def count_failed(self, code: str) -> None:
         """Count a request that was refused or an answer that failed."""
-        self._failed.labels(self._model, code).inc()
-
-    def render(self) -> bytes:
-        """All families in Prometheus' text format."""
-        return generate_latest(self._registry)
+        self._families.failed.labels(self._model, code).inc()
 
 
 class _LoadCollector(Collector):
-    """The engine's own counters and gauges, read at scrape time."""
+    """The engines' own counters and gauges, read at scrape time."""
 
-    def __init__(
-        self,
-        model: str,
-        load: Callable[[], Load | None],
-        capacity: Callable[[], Capacity | None],
-        operators: Callable[[], str | None],
-    ) -> None:
-        self._model = model
-        self._operators = operators
-        self._load = load
-        self._capacity = capacity
+    def __init__(self, models: Mapping[str, ModelFigures]) -> None:
+        self._models = models
 
     def collect(self) -> Iterator[Metric]:
-        load, capacity = self._load(), self._capacity()
-        yield self._gauge("agon_model_loaded", "1 once the model answers", float(load is not None))
+        families: dict[str, Metric] = {}
+        for model, figures in self._models.items():
+            for family in _ModelFamilies(model).collect(figures):
+                families.setdefault(family.name, _empty(family)).samples.extend(family.samples)
+        yield from families.values()
+
+
+def _empty(family: Metric) -> Metric:
+    return Metric(family.name, family.documentation, family.type)
+
+
+class _ModelFamilies:
+    """The families of one model at one moment."""
+
+    def __init__(self, model: str) -> None:
+        self._model = model
+
+    def collect(self, figures: ModelFigures) -> Iterator[Metric]:
+        load, capacity = figures.load(), figures.capacity()
+        yield self._gauge("agon_model_loaded", "1 while the model is in memory", float(figures.is_resident()))
         if load is None or capacity is None:
             return
-        if (name := self._operators()) is not None:
+        if (name := figures.operators()) is not None:
             family = GaugeMetricFamily("agon_operators", "What computes", labels=("model_name", "operators"))
             family.add_metric((self._model, name), 1.0)
             yield family

@@ -1,6 +1,9 @@
 """Agon's own engine behind the worker's protocol: the only module of the worker that loads torch."""
 
 import asyncio
+import contextlib
+import copy
+import hashlib
 import math
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
@@ -10,26 +13,31 @@ from itertools import count
 import torch
 
 from engine.async_engine import AsyncEngine, RequestStream
+from engine.config import EngineConfig
 from engine.errors import (
+    AdapterError,
     CheckpointError,
     CheckpointUnavailable,
     EngineDead,
     EngineError,
+    InvalidRequest,
     NotDivisible,
     OperatorsUnavailable,
     RankLost,
 )
+from engine.hosting import EngineHost
 from engine.json_files import read_object
 from engine.loader import find_model_folder
 from engine.memory.ledger import PoolCell as EnginePoolCell
+from engine.model_info import ModelInfo
 from engine.request import RequestDelta
-from engine.runner import follow_if_told_to
+from engine.runner import choose_device, describe_checkpoint, follow_if_told_to, share_of_free_memory
 from engine.sampling_params import PoolingParams, SamplingParams, ToolFormat
 from engine.stats import EngineStats
 from engine.text.bad_words import with_bad_words
 from model_worker.answer_end import SampleUsage
 from model_worker.config import WorkerSettings
-from model_worker.engine_protocol import Accepted, Conversation, Piece, Prompt, PromptSource
+from model_worker.engine_protocol import Accepted, Conversation, Description, Piece, Prompt, PromptSource
 from model_worker.errors import BadCheckpoint, EngineBroken, LoadFailed, StartError
 from model_worker.logprobs import named_token, prompt_logprobs, token_logprobs
 from model_worker.tool_requests import template_messages, tool_request, wire_calls
@@ -68,6 +76,7 @@ class PagedEngine:
         self._default_max_tokens = default_max_tokens
         self._chat_template_kwargs = chat_template_kwargs
         self._tool_format = tool_format
+        self._adapter = ""  # its name; empty: the base alone
         self._ordinals = count()
 
     @staticmethod
@@ -80,30 +89,39 @@ class PagedEngine:
         except _LOAD_ERRORS as error:
             raise _start_error(settings, error) from None
 
+    @staticmethod
+    def describe(settings: WorkerSettings) -> Description:
+        """What is known of the model without loading it. Reads files. Raises BadCheckpoint or LoadFailed."""
+        try:
+            found = describe_checkpoint(settings.engine_config)
+        except _LOAD_ERRORS as error:
+            raise _start_error(settings, error) from None
+        capacity = Capacity(
+            max_running=found.config.step_limits.max_running,
+            max_queued=found.config.max_queued_requests,
+            kv_tokens=0,
+        )
+        card = _card(settings, found.info, found.info.context_length)
+        return Description(card, capacity, found.weights_bytes, found.pool_bytes)
+
     @classmethod
-    async def load_checkpoint(cls, settings: WorkerSettings) -> "PagedEngine":
-        """Load the model, in a thread or in a process of its own. Raises BadCheckpoint or LoadFailed."""
+    async def load_checkpoint(cls, settings: WorkerSettings, host: EngineHost | None = None) -> "PagedEngine":
+        """Load the model, in `host`, in a thread or in a process of its own. Raises BadCheckpoint or LoadFailed."""
         try:
             config = settings.engine_config
             defaults = await asyncio.to_thread(_sampling_defaults, config.model)
-            if await asyncio.to_thread(has_own_process, settings):  # the driver of a GPU takes its time to answer
+            if host is not None:
+                engine = await host.add(settings.model_name, config)
+            elif await asyncio.to_thread(has_own_process, settings):  # the driver of a GPU takes its time to answer
                 engine = await AsyncEngine.in_own_process(config, "model_worker.engine_process")
             else:
                 engine = await AsyncEngine.from_config(config)
-        except (*_LOAD_ERRORS, RankLost, EngineDead) as error:
+        except (*_LOAD_ERRORS, RankLost, EngineDead, InvalidRequest) as error:
             raise _start_error(settings, error) from None
         info, stats = engine.info, engine.stats()
         return cls(
             engine,
-            card=ModelCard(
-                name=settings.model_name,
-                revision=info.revision,
-                architecture=info.architecture,
-                num_parameters=info.num_parameters,
-                dtype=info.precision,
-                context_length=engine.limits.max_model_len,
-                runs_on="cpu" if info.device == "cpu" else "gpu",
-            ),
+            card=_card(settings, info, engine.limits.max_model_len),
             capacity=Capacity(
                 max_running=engine.step_limits.max_running,
                 max_queued=config.max_queued_requests,
@@ -248,7 +266,9 @@ class PagedEngine:
         )
         own_id = f"{request_id}#{next(self._ordinals)}"
         try:
-            found = await self._engine.embed(token_ids, params, request_id=own_id, cache_salt=cache_salt.encode())
+            found = await self._engine.embed(
+                token_ids, params, request_id=own_id, cache_salt=cache_salt.encode(), adapter=self._adapter
+            )
         except EngineError as error:
             raised = as_api_error(error)
             if raised.param is not None and raised.param != "dimensions":
@@ -275,6 +295,7 @@ class PagedEngine:
                 request_id=own_id,
                 resume_token_ids=resume_token_ids,
                 cache_salt=cache_salt.encode(),
+                adapter=self._adapter,
             ) as stream:
                 yield stream
         except EngineError as error:
@@ -323,9 +344,39 @@ class PagedEngine:
         except EngineError as error:
             raise as_api_error(error) from None
 
+    async def with_adapter(self, name: str, folder: str) -> "PagedEngine":
+        """The same engine with the LoRA adapter of a PEFT folder, as a model of that name. Raises BadCheckpoint."""
+        try:
+            info = await self._engine.add_adapter(name, folder)
+        except EngineError as error:
+            raise BadCheckpoint(f"cannot load the adapter {name}: {_one_line(error)}") from None
+        other = copy.copy(self)
+        other._adapter = name
+        revision = hashlib.sha256(f"{self.card.revision} {info.digest}".encode()).hexdigest()[: len(self.card.revision)]
+        num_parameters = self.card.num_parameters + info.num_parameters
+        other.card = self.card.model_copy(update={"name": name, "revision": revision, "num_parameters": num_parameters})
+        return other
+
     async def shutdown(self) -> None:
-        """Abort what runs and end the engine."""
-        await self._engine.shutdown()
+        """Abort what runs and end the engine; of an adapter, wait until its answers have ended and unload it."""
+        if not self._adapter:
+            await self._engine.shutdown()
+            return
+        with contextlib.suppress(AdapterError, EngineDead):  # it is gone already, or the engine is
+            await self._engine.remove_adapter(self._adapter)
+
+
+async def wake_hosted(host: EngineHost, settings: WorkerSettings) -> None:
+    """Wake the model of `settings`. Raises BadCheckpoint or LoadFailed; it sleeps on then."""
+    try:
+        await host.wake(settings.model_name)
+    except (*_LOAD_ERRORS, EngineDead) as error:
+        raise _start_error(settings, error) from None
+
+
+def most_pool_bytes(config: EngineConfig) -> int:
+    """The most that a page pool of unstated size takes of the memory that is free now."""
+    return share_of_free_memory(choose_device(config.device))
 
 
 def _says_something(delta: RequestDelta) -> bool:
@@ -365,6 +416,18 @@ def pool_picture(cells: Sequence[EnginePoolCell]) -> PoolPicture:
 def _percent(share: float) -> int:
     """A share in percent, rounded up, except that rounding errors of a sum of fractions do not round it up."""
     return min(100, math.ceil(100 * share - 1e-6))
+
+
+def _card(settings: WorkerSettings, info: ModelInfo, context_length: int) -> ModelCard:
+    return ModelCard(
+        name=settings.model_name,
+        revision=info.revision,
+        architecture=info.architecture,
+        num_parameters=info.num_parameters,
+        dtype=info.precision,
+        context_length=context_length,
+        runs_on="cpu" if info.device == "cpu" else "gpu",
+    )
 
 
 def _sampling_defaults(model: str) -> SamplingDefaults:

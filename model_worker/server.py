@@ -1,6 +1,6 @@
 """The life of a worker process: listen, load, register, serve, drain, leave.
 
-It listens before the model is loaded, so that a supervisor's probes get answers from the beginning. SIGTERM or SIGINT
+It listens before its models are loaded, so that a supervisor's probes get answers from the beginning. SIGTERM or SIGINT
 begins to drain: /ready fails at once, controllers are told, running answers go on up to a time limit, new ones are
 refused. A second signal ends the process at once.
 """
@@ -20,10 +20,9 @@ import uvicorn
 
 from model_worker.app import create_app, is_new_work
 from model_worker.config import WorkerSettings
-from model_worker.engine_protocol import Engine
-from model_worker.engines import load_engine
 from model_worker.errors import EngineBroken, PortTaken
-from model_worker.heartbeat import Heartbeat
+from model_worker.heartbeat import Heartbeat, controller_client
+from model_worker.models import Models
 from model_worker.worker import Worker
 from service_kit import listening
 from service_kit.logs import log_event
@@ -39,7 +38,7 @@ _WATCH_S = 0.2
 
 
 def listen(settings: WorkerSettings) -> socket.socket:
-    """Bind and listen; called before the model is loaded. Raises PortTaken."""
+    """Bind and listen; called before the models are loaded. Raises PortTaken."""
     try:
         return listening.listen(settings.host, settings.port)
     except OSError as error:
@@ -48,10 +47,16 @@ def listen(settings: WorkerSettings) -> socket.socket:
 
 
 async def run(settings: WorkerSettings, listener: socket.socket) -> None:
-    """Serve until a signal; raises StartError when the model cannot be loaded or the engine dies."""
-    app = create_app(settings)
-    worker: Worker = app.state.worker
+    """Serve until a signal; raises StartError when no model can be loaded or an engine dies."""
     port = listener.getsockname()[1]
+    client = controller_client(settings.read_worker_token() or "")
+    boot_id = uuid.uuid4().hex
+
+    def link(worker: Worker) -> Heartbeat:
+        return Heartbeat(worker, client, url=settings.advertised_url(port), boot_id=boot_id)
+
+    models = Models(settings, link=link)
+    app = create_app(settings, models=models)
     if app.state.credentials.is_public and not settings.is_on_loopback:
         log_event(
             _logger,
@@ -61,50 +66,48 @@ async def run(settings: WorkerSettings, listener: socket.socket) -> None:
     server = _Server(server_config(Shedding(app, is_new_work), drain_s=_LAST_WORDS_S, lifespan="off"))
     stop = _stop_signals(server)
     serving = asyncio.create_task(server.serve(sockets=listening.descriptors(listener)))
-    log_event(_logger, "listening", host=settings.host, port=port, model=settings.model_name)
+    log_event(_logger, "listening", host=settings.host, port=port, models=settings.model_names)
     try:
-        engine = await _unless(stop, load_engine(settings))
-        if engine is not None:
-            await _serve(worker, engine, settings.advertised_url(port), stop)
+        await _serve(models, stop)
     finally:
         server.should_exit = True
         await serving
+        await client.aclose()
     log_event(_logger, "stopped")
 
 
-async def _serve(worker: Worker, engine: Engine, url: str, stop: asyncio.Event) -> None:
-    if not gc.isenabled():  # __main__.py
-        gc.freeze()  # modules stay for ever: no later collection needs to traverse them
-        gc.enable()
-    worker.attach(engine)
-    log_event(
-        _logger,
-        "ready",
-        model=engine.card.name,
-        revision=engine.card.revision,
-        kv_tokens=engine.capacity.kv_tokens,
-        operators=engine.operators,
-    )
-    token = worker.settings.read_worker_token() or ""
-    heartbeat = Heartbeat(worker, url=url, boot_id=uuid.uuid4().hex, token=token)
-    heartbeat.start()
+async def _serve(models: Models, stop: asyncio.Event) -> None:
     try:
-        await _unless(stop, _until_dead(engine))
-        worker.begin_draining()
-        if not engine.is_alive:
+        await _unless(stop, models.start())
+        if stop.is_set():
+            return
+        if not gc.isenabled():  # __main__.py
+            gc.freeze()  # modules stay for ever: no later collection needs to traverse them
+            gc.enable()
+        for worker in models.served:
+            log_event(
+                _logger,
+                "ready",
+                model=worker.name,
+                revision=worker.card.revision,
+                kv_tokens=worker.capacity.kv_tokens,
+                operators=worker.engine.operators if worker.is_resident else None,
+            )
+        await _unless(stop, _until_dead(models))
+        is_dead = models.has_dead_engine
+        models.begin_draining()
+        if is_dead:
             raise EngineBroken("the engine has stopped after an unexpected error")
         log_event(_logger, "draining")
-        heartbeat.announce()
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(worker.settings.drain_s):
-                await worker.wait_until_idle()
+            async with asyncio.timeout(models.settings.drain_s):
+                await models.wait_until_idle()
     finally:
-        await engine.shutdown()
-        await heartbeat.stop()
+        await models.shutdown()
 
 
-async def _until_dead(engine: Engine) -> None:
-    while engine.is_alive:  # noqa: ASYNC110 - the engine lives in a thread or a process and has no event to wait for
+async def _until_dead(models: Models) -> None:
+    while not models.has_dead_engine:  # noqa: ASYNC110 - an engine lives in a thread or a process and has no event to wait for
         await asyncio.sleep(_WATCH_S)
 
 

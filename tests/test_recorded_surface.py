@@ -66,7 +66,7 @@ SURFACE: dict[str, Callable[[], Any]] = {
     "controller routes": lambda: routes(controller_app()),
     "worker routes": lambda: routes(worker_app()),
     "controller metrics": lambda: metrics(controller.metrics.Metrics().exposition()),
-    "worker metrics": lambda: metrics(worker_app().state.worker.metrics.render()),
+    "worker metrics": lambda: metrics(worker_app().state.models.metrics.render()),
     "error codes": lambda: {code.value: status for code, status in STATUS.items()},
     "commands": lambda: sorted(COMMANDS),
     "greedy tokens": greedy_tokens,

@@ -9,11 +9,11 @@ from typing import Final, Literal
 from webui import sentences, texts
 from webui.as_written import as_written
 from webui.thoughts import folded
-from wire.battles import Answer, DeltaEvent, FailedEvent, FinishedEvent, RestartedEvent, TurnFinishedEvent
+from wire.battles import Answer, DeltaEvent, FailedEvent, FinishedEvent, RestartedEvent, TurnFinishedEvent, WakingEvent
 
 SideStatus = Literal["waiting", "writing", "finished", "stopped", "failed"]
 AnswerEvent = DeltaEvent | FinishedEvent | FailedEvent | RestartedEvent
-BattleEvent = AnswerEvent | TurnFinishedEvent
+BattleEvent = AnswerEvent | TurnFinishedEvent | WakingEvent
 
 
 @dataclass(frozen=True, slots=True)

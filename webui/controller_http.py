@@ -22,6 +22,7 @@ from wire.sse import SseDecoder, SseEvent
 
 _TIMEOUT = httpx.Timeout(10.0)
 #: A stream may be silent while its request waits in a queue; the controller sends a keep-alive within twenty seconds.
+_ADMIN_TIMEOUT = httpx.Timeout(10.0, read=100.0)  #: a model that wakes, or that finishes its answers first
 _STREAM_TIMEOUT = httpx.Timeout(10.0, read=60.0)
 #: Streams live long: with httpx's default of 100 connections the 101st visitor would wait for another to finish.
 _LIMITS = httpx.Limits(max_connections=None, max_keepalive_connections=100)
@@ -71,7 +72,7 @@ class ControllerHttp:
     ) -> httpx.Response:
         """One answer to the token that this visitor has shown; without one it is as any other request."""
         headers = {"Authorization": f"Bearer {admin_token}"} if admin_token else {}
-        return await self.request(method, path, visitor, body, headers)
+        return await self.request(method, path, visitor, body, headers, _ADMIN_TIMEOUT)
 
     async def request(
         self,
@@ -80,6 +81,7 @@ class ControllerHttp:
         visitor: Visitor,
         body: BaseModel | None = None,
         headers: dict[str, str] | None = None,
+        limits: httpx.Timeout = _TIMEOUT,
     ) -> httpx.Response:
         """One answer, of the first controller that can serve the request. A request whose answer was lost is repeated
         too: votes and stops may be, and of two new battles one is never used. Raises ApiError and
@@ -93,6 +95,7 @@ class ControllerHttp:
                     url + path,
                     headers=_headers(visitor, has_body=body is not None) | (headers or {}),
                     content=None if body is None else body.model_dump_json(exclude_none=True),
+                    timeout=limits,
                 )
                 await raise_for_error(response)
                 return response

@@ -19,7 +19,7 @@ from webui.controller_http import ControllerHttp, raise_for_error, sse_events
 from webui.controllers import ControllerUnreachable, is_elsewhere
 from webui.visitors import Visitor
 from webui.waiting_line import MAX_WAIT_S, WAITING_CODES, Place, WaitingLine
-from wire.battles import DeltaEvent, FailedEvent, FinishedEvent, RestartedEvent, TurnFinishedEvent
+from wire.battles import DeltaEvent, FailedEvent, FinishedEvent, RestartedEvent, TurnFinishedEvent, WakingEvent
 from wire.errors import ApiError, ErrorCode
 
 _EVENTS: dict[str, type[BattleEvent]] = {
@@ -28,6 +28,7 @@ _EVENTS: dict[str, type[BattleEvent]] = {
     "failed": FailedEvent,
     "restarted": RestartedEvent,
     "turn_finished": TurnFinishedEvent,
+    "waking": WakingEvent,
 }
 #: Before each further connection of a stream that broke. Together they outlast the restart of a controller and of the
 #: store, and the take-over of a turn by another controller.

@@ -24,6 +24,11 @@ ActionName = Literal[
     "put_card",
     "invite_voter",
     "revoke_voter",
+    "add_model",
+    "remove_model",
+    "sleep_model",
+    "wake_model",
+    "move_model",
 ]
 
 

@@ -154,6 +154,11 @@ class DeltaEvent(_Frozen):
     thoughts: str = Field(default="", description="to append to the thoughts of the side; hidden models have none")
 
 
+class WakingEvent(_Frozen):
+    """SSE `waking`: the turn begins when models are in memory. It names no side: in a battle of hidden models it comes
+    whenever some model of the arena sleeps, whichever the two are."""
+
+
 class FinishedEvent(_Frozen):
     """SSE `finished`: this side has answered. `usage` is null while the models are hidden, because token counts of one
     prompt differ between tokenizers and would give a model away."""

@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from wire.chat import TokenId
+from wire.model_names import ModelName
 
 MAX_INPUTS = 2048
 
@@ -33,6 +34,7 @@ class EmbedRequest(PoolingFields):
     """A request for one vector for each input."""
 
     request_id: str = Field(min_length=1, max_length=128)
+    model: ModelName | None = Field(default=None, description="which model of the worker; null: its only one")
     epoch: int | None = Field(default=None, description="start of the worker that is meant; null: any")
     inputs: tuple[Input, ...] = Field(min_length=1, max_length=MAX_INPUTS, description="texts or token ids")
     cache_salt: str = Field(

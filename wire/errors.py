@@ -45,6 +45,7 @@ class ErrorCode(StrEnum):
     QUEUE_FULL = "queue_full"
     OVERLOADED = "overloaded"
     NO_WORKER = "no_worker_available"
+    MODEL_ASLEEP = "model_asleep"
     NOT_ENOUGH_MODELS = "not_enough_models"
     WORKER_FAILED = "worker_failed"
     WORKER_TIMEOUT = "worker_timeout"
@@ -87,6 +88,7 @@ STATUS: dict[ErrorCode, int] = {
     ErrorCode.QUEUE_FULL: 503,
     ErrorCode.OVERLOADED: 503,
     ErrorCode.NO_WORKER: 503,
+    ErrorCode.MODEL_ASLEEP: 503,
     ErrorCode.NOT_ENOUGH_MODELS: 503,
     ErrorCode.WORKER_FAILED: 502,
     ErrorCode.WORKER_TIMEOUT: 504,
@@ -130,6 +132,7 @@ MEANINGS: dict[ErrorCode, str] = {
     ErrorCode.QUEUE_FULL: "All workers of the model are full.",
     ErrorCode.OVERLOADED: "The service gets more requests than it can take at the moment.",
     ErrorCode.NO_WORKER: "No worker of the model can answer now.",
+    ErrorCode.MODEL_ASLEEP: "The model is not in memory and could not be brought there in time; ask again.",
     ErrorCode.NOT_ENOUGH_MODELS: "Fewer than two models can take a battle now.",
     ErrorCode.WORKER_FAILED: "The worker failed before the answer was complete.",
     ErrorCode.WORKER_TIMEOUT: "The worker was silent, or the answer took, longer than the time limit.",

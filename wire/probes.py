@@ -14,7 +14,7 @@ class _Frozen(BaseModel):
 class ProcessHealth(_Frozen):
     """One process that a supervisor (`agon up`) keeps alive."""
 
-    name: str = Field(description="`store`, `controller`, `webui`, or `worker` and its model")
+    name: str = Field(description="`store`, `controller`, `webui`, or `worker`, with its model where it serves but one")
     state: str = Field(
         description="`waiting`, `starting`, `ready`, `not ready`, `restarting` (it died and will be started again), "
         "`failed` (its settings or its checkpoint must be corrected), `stopping` or `stopped`"

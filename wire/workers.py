@@ -1,5 +1,7 @@
 """Worker <-> controller: registration, heartbeats, and the internal generation stream.
 
+A worker is one model of one process: a process that serves several models registers each of them, all at its one URL.
+
 The worker calls `POST /internal/workers` (register), `.../{worker_id}/heartbeat` and `DELETE .../{worker_id}` on the
 controller; the controller calls `POST /internal/generate` on the worker. Both directions carry the worker token.
 """
@@ -15,7 +17,8 @@ from wire.ids import WorkerId
 from wire.model_names import ModelName
 from wire.tools import ToolChoice, ToolDefinitions
 
-WorkerState = Literal["starting", "ready", "draining"]
+#: `asleep`: the model is not in memory; a request wakes it.
+WorkerState = Literal["starting", "ready", "asleep", "draining"]
 Processor = Literal["cpu", "gpu", "remote"]
 
 
@@ -24,7 +27,7 @@ class _Frozen(BaseModel):
 
 
 class ModelCard(_Frozen):
-    """The model that a worker serves. `revision` is a digest of the checkpoint, so that votes name exact weights."""
+    """The model of a registration. `revision` is a digest of the checkpoint, so that votes name exact weights."""
 
     name: ModelName
     revision: str = Field(description="digest of the checkpoint")
@@ -82,6 +85,7 @@ class Load(_Frozen):
         default=0, description="preemptions that moved pages to main memory; the others recompute"
     )
     swapped_bytes_total: int = Field(default=0, description="moved out and in")
+    wake_s: float = Field(default=0.0, description="seconds that the last waking of the model took; 0: none yet")
     pages: tuple[PageCounts, ...] = Field(default=(), fail_fast=True)
 
 
@@ -171,8 +175,11 @@ class WorkerView(_Frozen):
     last_heartbeat_age_s: float | None = Field(default=None, description="age of that report; only for the admin")
 
     def without_figures(self) -> "WorkerView":
-        """What every visitor may see: nothing in it changes while the worker answers."""
-        return self.model_copy(update={"in_flight": None, "load": None, "last_heartbeat_age_s": None})
+        """What every visitor may see: nothing in it changes while the worker answers, nor when a battle wakes it."""
+        hidden = {"in_flight": None, "load": None, "last_heartbeat_age_s": None}
+        capacity = self.capacity.model_copy(update={"kv_tokens": 0})  # not known before a model's first load
+        state = "ready" if self.state == "asleep" else self.state
+        return self.model_copy(update={**hidden, "capacity": capacity, "state": state})
 
 
 class GenerateRequest(_Frozen):
@@ -181,6 +188,7 @@ class GenerateRequest(_Frozen):
     byte."""
 
     request_id: str = Field(pattern=r"^[A-Za-z0-9._:-]{1,128}$")
+    model: ModelName | None = Field(default=None, description="which model of the worker; null: its only one")
     epoch: int | None = Field(default=None, description="refuse the request unless the worker has this epoch")
     messages: tuple[ChatMessage, ...] | None = Field(
         default=None, fail_fast=True, min_length=1, description="either these or a prompt"
@@ -229,6 +237,7 @@ class GenerateRequest(_Frozen):
 class TokensRequest(_Frozen):
     """Body of `POST /internal/tokens`: the prompt of a request, or the text of tokens."""
 
+    model: ModelName | None = Field(default=None, description="which model of the worker; null: its only one")
     epoch: int | None = Field(default=None, description="refuse the request unless the worker has this epoch")
     generate: GenerateRequest | None = Field(default=None, description="whose prompt; either this or token_ids")
     token_ids: tuple[TokenId, ...] | None = Field(

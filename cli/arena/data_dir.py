@@ -11,6 +11,7 @@ import secrets
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import IO, Any
+from urllib.parse import quote
 
 from cli.errors import CliError, DataDirInUse
 
@@ -64,6 +65,11 @@ class DataDir:
         if path := os.environ.get("AGON_BOARDS_DIR"):
             return Path(path)
         return self._of_store("boards", redis_url)
+
+    def models_file(self, model: str | None = None) -> Path:
+        """Where a worker keeps the models that were added to it or removed from it while it ran. `model`: of a worker
+        that has a process to itself; None: of the one that all models share."""
+        return self.path / ("models.json" if model is None else f"models-{quote(model, safe='')}.json")
 
     @property
     def processes_file(self) -> Path:

@@ -6,7 +6,7 @@ import re
 import signal
 import socket
 import sys
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,6 +20,8 @@ from cli.errors import CliError
 from engine.config import KVDType
 from engine.idle_threads import bounded_spinning
 from wire.model_names import is_model_name
+from wire.served_models import MAX_MODELS
+from wire.sizes import is_size
 
 DRAIN_S = 30.0  #: how long a worker may continue the answers that it has begun
 _STOP_MARGIN_S = 5.0
@@ -51,6 +53,9 @@ class ArenaSettings:
     worker_port: int
     threads_per_worker: int
     kv_dtype: KVDType | None = None  #: None: the worker's own choice
+    is_isolated: bool = False  #: a worker process for each model; else one for all
+    models_dir: Path | None = None  #: its models are offered, too, and loaded on first use
+    memory: str | None = None  #: most memory of all models, as the worker's --memory
     engine: str | None = None  #: another engine of the worker, for tests
     redis_url: str | None = None  #: an external store; None: the embedded one
 
@@ -64,8 +69,13 @@ class ArenaSettings:
         """URL under which local browsers reach the web UI."""
         return base_url(self.host, self.webui_port)
 
+    @property
+    def processes(self) -> tuple[tuple[ModelSource, ...], ...]:
+        """The models of each worker process."""
+        return tuple((model,) for model in self.models) if self.is_isolated else (self.models,)
+
     def worker_url(self, index: int) -> str:
-        """URL of the worker of models[index]; workers listen on loopback only."""
+        """URL of the worker process processes[index]; workers listen on loopback only."""
         return base_url("127.0.0.1", self.worker_port + index)
 
 
@@ -81,11 +91,14 @@ def default_threads() -> int:
 
 
 def parse_model(text: str) -> ModelSource:
-    """A model from `NAME=PATH_OR_HUB_ID` or `PATH_OR_HUB_ID`. Raises CliError with the reason."""
+    """A model from `NAME=PATH_OR_HUB_ID`, `PATH_OR_HUB_ID` or `NAME=BASE+FOLDER`. Raises CliError with the reason."""
     name, separator, source = text.partition("=")
     if not separator:
         name, source = "", text
     path = Path(source).expanduser()
+    base, is_adapter, folder = source.partition("+")
+    if is_adapter and not path.exists():
+        return _adapter(text, name, base, Path(folder).expanduser())
     own_name = Path(source).name
     if path.is_dir():
         source = str(path.absolute())
@@ -102,29 +115,56 @@ def parse_model(text: str) -> ModelSource:
     return ModelSource(name, source)
 
 
-def parse_models(texts: list[str]) -> tuple[ModelSource, ...]:
-    """All models of an arena, the demo models where none is given. Raises CliError, also for two of the same name."""
-    models = tuple(parse_model(text) for text in texts) if texts else demo_models()
+def _adapter(text: str, name: str, base: str, folder: Path) -> ModelSource:
+    """A LoRA adapter from `NAME=BASE+FOLDER`."""
+    if not (folder / "adapter_config.json").is_file():
+        raise CliError(f"--model {text}: {folder} has no adapter_config.json, so it is no folder of an adapter.")
+    name = name or folder.name
+    if not is_model_name(name) or not is_model_name(base):
+        raise CliError(
+            f"--model {text}: an adapter is NAME=BASE+FOLDER, with the name of a model of the arena as BASE."
+        )
+    return ModelSource(name, f"{base}+{folder.absolute()}")
+
+
+def parse_models(texts: list[str], *, has_demos: bool = True, removed: Collection[str] = ()) -> tuple[ModelSource, ...]:
+    """All models of an arena: those that are given, then the demo models of other names that were not `removed`. Raises
+    CliError, also for two of the same name."""
+    models = tuple(parse_model(text) for text in texts)
     names = [model.name for model in models]
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
         raise CliError(f"two models are named {twice!r}; give one another name with --model NAME=PATH_OR_HUB_ID.")
-    return models
+    demos = demo_models() if has_demos else ()
+    return (*models, *(model for model in demos if model.name not in (*names, *removed)))
 
 
 def demo_models() -> tuple[ModelSource, ...]:
-    """The small models of the source tree. Raises CliError where there are none."""
+    """The small models of the source tree; none where the installation has none."""
     folder = Path(cli.__file__).parent.parent / "demo_models"
-    found = tuple(
+    return tuple(
         ModelSource(path.name, str(path))
         for path in sorted(folder.glob("*"))
         if (path / "config.json").is_file() and any(path.glob("*.safetensors"))
     )
-    if not found:
-        raise CliError(
-            "no --model was given and this installation has no demo models; try --model NAME=PATH_OR_HUB_ID."
-        )
-    return found
+
+
+def check_models(settings: ArenaSettings, kept: Collection[str]) -> None:
+    """Raise CliError for flags that do not go together. `kept`: models that were added while the arena ran before."""
+    if not settings.models and settings.models_dir is None and (settings.is_isolated or not kept):
+        raise CliError("there is no model: give --model NAME=PATH_OR_HUB_ID, or leave out --no-demos.")
+    if settings.is_isolated and any(
+        "+" in model.source and not Path(model.source).exists() for model in settings.models
+    ):
+        raise CliError("an adapter shares the process of its base; leave out --isolate.")
+    if settings.is_isolated and (settings.models_dir is not None or settings.memory is not None):
+        raise CliError("--models-dir and --memory are for models that share a process; leave out --isolate.")
+    if not settings.is_isolated and len(settings.models) > MAX_MODELS:
+        raise CliError(f"one worker process serves at most {MAX_MODELS} models; give fewer, or --isolate.")
+    if settings.models_dir is not None and not settings.models_dir.is_dir():
+        raise CliError(f"--models-dir: there is no folder {settings.models_dir}.")
+    if settings.memory is not None and not is_size(settings.memory):
+        raise CliError(f"--memory {settings.memory}: give a size such as 40GiB or 512MiB.")
 
 
 def check_ports(settings: ArenaSettings) -> None:
@@ -132,7 +172,7 @@ def check_ports(settings: ArenaSettings) -> None:
     wanted = [
         (settings.host, settings.controller_port, "--controller-port"),
         (settings.host, settings.webui_port, "--webui-port"),
-        *(("127.0.0.1", settings.worker_port + index, "--worker-port") for index in range(len(settings.models))),
+        *(("127.0.0.1", settings.worker_port + index, "--worker-port") for index in range(len(settings.processes))),
     ]
     seen: dict[int, str] = {}
     for host, port, flag in wanted:
@@ -162,7 +202,7 @@ def build_stages(
 ) -> list[list[ChildSpec]]:
     """The processes in stages, in the order of their start; see Supervisor. store: None for an external Redis."""
     controller = _controller(settings, data_dir, secrets, store.url if store else settings.redis_url or "", client)
-    workers = [_worker(settings, data_dir, secrets, index, client) for index in range(len(settings.models))]
+    workers = [_worker(settings, data_dir, secrets, index, client) for index in range(len(settings.processes))]
     stages = [[controller], workers, [_webui(settings, data_dir, secrets, client)]]
     return [[store_spec(store, data_dir)], *stages] if store is not None else stages
 
@@ -215,8 +255,14 @@ def _controller(
 def _worker(
     settings: ArenaSettings, data_dir: DataDir, secrets: Secrets, index: int, client: httpx.AsyncClient
 ) -> ChildSpec:
-    model = settings.models[index]
-    flags = ["--model", f"{model.name}={model.source}"]
+    models = settings.processes[index]
+    name = f"worker {models[0].name}" if settings.is_isolated else "worker"
+    flags = [part for model in models for part in ("--model", f"{model.name}={model.source}")]
+    flags += ["--models-file", str(data_dir.models_file(models[0].name if settings.is_isolated else None))]
+    if settings.models_dir is not None:
+        flags += ["--models-dir", str(settings.models_dir.absolute())]
+    if settings.memory is not None:
+        flags += ["--memory", settings.memory]
     flags += ["--host", "127.0.0.1", "--port", str(settings.worker_port + index)]
     flags += ["--controller", settings.controller_url, "--threads", str(settings.threads_per_worker)]
     if settings.kv_dtype is not None:
@@ -224,7 +270,7 @@ def _worker(
     if settings.engine is not None:
         flags += ["--engine", settings.engine]
     return ChildSpec(
-        name=f"worker {model.name}",
+        name=name,
         command=_python("model_worker", *flags),
         environment={
             **_spin_limit(settings),
@@ -232,7 +278,7 @@ def _worker(
             "AGON_WORKER_TOKEN": secrets.worker_token,
             "AGON_API_DOCS": _api_docs(settings.host),
         },
-        log_path=data_dir.logs / f"worker-{re.sub(r'[^A-Za-z0-9._-]', '-', model.name)}.log",
+        log_path=data_dir.logs / f"{re.sub(r'[^A-Za-z0-9._-]', '-', name)}.log",
         probe=_http_probe(client, f"{settings.worker_url(index)}/ready"),
         stop_timeout_s=DRAIN_S + _STOP_MARGIN_S,
         final_exit_codes=_BAD_SETTINGS | _BAD_CHECKPOINT,
@@ -258,7 +304,7 @@ def _python(package: str, *flags: str) -> tuple[str, ...]:
 
 
 def _spin_limit(settings: ArenaSettings) -> Mapping[str, str]:
-    """The spin limit of idle threads in a worker, if the threads of all workers together leave no core free."""
+    """The spin limit of idle threads of a model, if the threads of all models together leave no core free."""
     num_threads = len(settings.models) * settings.threads_per_worker
     return bounded_spinning(num_threads, os.cpu_count() or 1)
 

@@ -85,6 +85,9 @@ class LiveView:
             table.add_column(column, justify="right" if column in ("restarts", "pid", "tokens/s") else "left")
         for child in children:
             table.add_row(*_row(child, workers))
+            if child.spec.name == "worker":
+                for _, worker in sorted(workers.items()):
+                    table.add_row(*_model_row(worker))
         with contextlib.suppress(OSError):
             self._live.update(Group(Text(headline, style="bold"), table), refresh=True)
 
@@ -104,10 +107,21 @@ def _row(child: Child, workers: Mapping[str, WorkerView]) -> tuple[str | Text, .
     kind, _, model = child.spec.name.partition(" ")
     pid, restarts, death = str(child.pid or ""), str(child.num_restarts or ""), Text(_last_death(child))
     view = workers.get(model)
-    if view is None or view.load is None:
-        return (kind, state, restarts, pid, Text(model), "", "", death)
-    load = f"{view.load.running} running, {view.load.waiting} waiting"
-    return (kind, state, restarts, pid, Text(model), load, f"{view.load.tokens_per_s:.0f}", death)
+    load, speed = ("", "") if view is None else _load(view)
+    return (kind, state, restarts, pid, Text(model), load, speed, death)
+
+
+def _model_row(worker: WorkerView) -> tuple[str | Text, ...]:
+    """One model of the worker process."""
+    state = Text(worker.state, style="green" if worker.state == "ready" else "")
+    load, speed = _load(worker)
+    return ("", state, "", "", Text(worker.model), load, speed, "")
+
+
+def _load(worker: WorkerView) -> tuple[str, str]:
+    if worker.load is None:
+        return "", ""
+    return f"{worker.load.running} running, {worker.load.waiting} waiting", f"{worker.load.tokens_per_s:.0f}"
 
 
 def _last_death(child: Child) -> str:

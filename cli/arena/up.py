@@ -16,14 +16,23 @@ import typer
 from cli.arena.child import ChildState
 from cli.arena.data_dir import DataDir, Running, default_data_dir
 from cli.arena.embedded_redis import EmbeddedRedis, find_binary
+from cli.arena.kept_models import read_kept
 from cli.arena.mend import mend
-from cli.arena.processes import ArenaSettings, build_stages, check_ports, default_threads, parse_models
+from cli.arena.processes import (
+    ArenaSettings,
+    build_stages,
+    check_models,
+    check_ports,
+    default_threads,
+    parse_models,
+)
 from cli.arena.state_file import StateFile
 from cli.arena.status import StatusView, choose_view
 from cli.arena.supervisor import Supervisor
 from cli.engine_options import engine_option
 from cli.external_store import external_store
 from engine.config import KVDType
+from wire.served_models import ServedModels
 from wire.workers import WorkerView
 
 app = typer.Typer(add_completion=False)
@@ -38,10 +47,24 @@ _STOPPING = "stopping: answers that have begun are finished first; Ctrl-C again 
 def up(
     model: Annotated[
         list[str],
-        typer.Option(
-            "--model", metavar="NAME=PATH_OR_HUB_ID", help="A model; may be repeated. Default: the demo models."
-        ),
+        typer.Option("--model", metavar="NAME=PATH_OR_HUB_ID", help="A model beside the demo models; may be repeated."),
     ] = [],  # noqa: B006 - typer's way to say "no value"
+    demos: Annotated[bool, typer.Option("--demos/--no-demos", help="Whether the demo models are served.")] = True,
+    models_dir: Annotated[
+        Path | None,
+        typer.Option(help="A folder: each model folder and GGUF file in it is offered, and loaded on first use."),
+    ] = None,
+    memory: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SIZE",
+            help="Most memory of all models, as 40GiB; the least recently used ones sleep.",
+        ),
+    ] = None,
+    isolate: Annotated[
+        bool,
+        typer.Option("--isolate", help="A worker process for each model: more memory, and none dies with another."),
+    ] = False,
     data_dir: Annotated[
         Path | None, typer.Option(help="Folder of votes, secrets and logs. Default: AGON_DATA_DIR, or ./.agon")
     ] = None,
@@ -49,11 +72,11 @@ def up(
     controller_port: Annotated[int, typer.Option(min=1, max=65535, help="Port of the controller.")] = 8100,
     webui_port: Annotated[int, typer.Option(min=1, max=65535, help="Port of the web UI.")] = 7860,
     worker_port: Annotated[
-        int, typer.Option(min=1, max=65535, help="Port of the first worker; the others follow.")
+        int, typer.Option(min=1, max=65535, help="Port of the worker; with --isolate of the first one.")
     ] = 8200,
     threads_per_worker: Annotated[
         int | None,
-        typer.Option(min=1, help="CPU threads of each worker. Default: half of the cores (a battle keeps two busy)."),
+        typer.Option(min=1, help="CPU threads of each model. Default: half of the cores (a battle keeps two busy)."),
     ] = None,
     kv_dtype: Annotated[
         KVDType | None, engine_option("kv_dtype", note="For all models. Default: AGON_KV_DTYPE, or auto")
@@ -61,21 +84,26 @@ def up(
     open_browser: Annotated[bool, typer.Option("--open/--no-open", help="Open the web UI when it is ready.")] = False,
     engine: Annotated[str | None, typer.Option(hidden=True)] = None,
 ) -> None:
-    """Start the whole arena on this machine: store, controller, one worker per model, web UI."""
+    """Start the whole arena on this machine: store, controller, a worker with all models, web UI."""
     external = external_store()
+    folder = DataDir(data_dir or default_data_dir())
+    kept = read_kept(folder.models_file())
     settings = ArenaSettings(
-        data_dir=(data_dir or default_data_dir()),
-        models=parse_models(model),
+        data_dir=folder.path,
+        models=parse_models(model, has_demos=demos, removed=() if isolate else kept.removed),
         host=host,
         controller_port=controller_port,
         webui_port=webui_port,
         worker_port=worker_port,
         threads_per_worker=threads_per_worker or default_threads(),
         kv_dtype=kv_dtype,
+        is_isolated=isolate,
+        models_dir=None if models_dir is None else models_dir.expanduser(),
+        memory=memory,
         engine=engine,
         redis_url=None if external is None else external.redis_url,
     )
-    folder = DataDir(settings.data_dir)
+    check_models(settings, [model.name for model in kept.added])
     folder.create()
     folder.lock(Running(os.getpid(), settings.webui_url, settings.controller_url))
     try:
@@ -114,6 +142,8 @@ class Arena:
         self._is_ready = False
         self._ready_once = False
         self._has_hinted = False
+        self._failed: dict[str, str] = {}  #: models that cannot be loaded, with the reason
+        self._worker_headers: dict[str, str] = {}
         self._admin_headers: dict[str, str] = {}  #: GET /arena/workers shows loads to the admin only
         self._started_at = time.monotonic()
 
@@ -126,6 +156,7 @@ class Arena:
         async with httpx.AsyncClient(trust_env=False) as client:
             secrets = self._folder.secrets()
             self._admin_headers = {"Authorization": f"Bearer {secrets.admin_token}"}
+            self._worker_headers = {"Authorization": f"Bearer {secrets.worker_token}"}
             stages = build_stages(self._settings, self._folder, secrets, self._store, client)
             states = StateFile(self._folder.processes_file)
             supervisor = Supervisor(stages, self._view.event, states.write)
@@ -161,6 +192,8 @@ class Arena:
 
     async def _refresh(self, supervisor: Supervisor, client: httpx.AsyncClient) -> None:
         workers = await self._workers(client)
+        if not self._is_ready:
+            await self._note_failed(client)
         waiting = self._waiting_for(supervisor, workers)
         self._is_ready = not waiting
         if waiting:
@@ -168,6 +201,7 @@ class Arena:
         else:
             headline = f"The arena is ready: {self._settings.webui_url}  (API: {self._settings.controller_url}/v1)"
         failed = [child.spec.name for child in supervisor.children if child.state is ChildState.GIVEN_UP]
+        failed += sorted(self._failed)
         if failed:
             headline += f"  [failed: {', '.join(failed)}]"
         self._view.refresh(supervisor.children, workers, headline)
@@ -182,14 +216,36 @@ class Arena:
                 webbrowser.open(self._settings.webui_url)
 
     def _waiting_for(self, supervisor: Supervisor, workers: dict[str, WorkerView]) -> list[str]:
-        """Names of processes that are not ready. A worker is ready when the controller knows it as ready."""
+        """Names of processes that are not ready, and of models that the controller does not know yet, although their
+        worker is ready."""
         waiting = []
         for child in supervisor.children:
-            kind, _, model = child.spec.name.partition(" ")
-            is_known = kind != "worker" or (model in workers and workers[model].state == "ready")
-            if child.state is not ChildState.GIVEN_UP and not (child.state is ChildState.READY and is_known):
+            if child.state is ChildState.GIVEN_UP:
+                continue
+            if child.state is not ChildState.READY:
                 waiting.append(child.spec.name)
+                continue
+            kind, _, model = child.spec.name.partition(" ")
+            if kind == "worker":
+                wanted = {model} if model else {source.name for source in self._settings.models}
+                waiting += sorted(f"worker {name}" for name in wanted - set(workers) - self._failed.keys())
         return waiting
+
+    async def _note_failed(self, client: httpx.AsyncClient) -> None:
+        """Report the models that their worker cannot load, each once."""
+        if self._settings.is_isolated:
+            return  # such a worker ends, which its child reports
+        try:
+            url = f"{self._settings.worker_url(0)}/internal/models"
+            answer = await client.get(url, headers=self._worker_headers, timeout=2.0)
+            rows = ServedModels.model_validate(answer.raise_for_status().json()).models
+        except (httpx.HTTPError, ValueError, TypeError):
+            return
+        failed = {row.name: row.error for row in rows if row.error is not None}
+        for name, error in failed.items():
+            if name not in self._failed:
+                self._view.event(name, f"is not served: {error}")
+        self._failed = failed
 
     async def _workers(self, client: httpx.AsyncClient) -> dict[str, WorkerView]:
         """The workers that the controller knows, by model; empty while it does not answer."""

@@ -85,6 +85,7 @@ def build_battle_parts(settings: Settings, base: Base, workers: WorkerParts) -> 
         relay=workers.relay,
         dispatcher=dispatcher,
         matchmaker=matchmaker,
+        waking=workers.waking,
         identity=IdentityGuard(lambda: table.snapshot.models),
         metrics=metrics,
         prompt_key=voters.prompt_key,

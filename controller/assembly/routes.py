@@ -25,6 +25,7 @@ from controller.routes.leaderboard import add_leaderboard_route
 from controller.routes.model_cards import add_model_card_admin_route, add_model_cards_route
 from controller.routes.notices import add_notice_routes
 from controller.routes.openai import ArenaBackend
+from controller.routes.served_models import add_served_model_routes
 from controller.routes.service_doc import CONTROLLER_DOC
 from controller.routes.trails import add_trail_route
 from controller.routes.turns import add_turn_routes
@@ -125,6 +126,7 @@ def add_routes(
     )
     add_admin_routes(admin, bodies, parts)
     add_trail_route(admin, base.trails, battles.store, chats.store)
+    add_served_model_routes(admin, bodies, workers.served, base.actions, addresses)
     add_internal_worker_routes(worker, bodies, workers.registry)
     for router in (open_, user, worker, admin):
         app.include_router(router)

@@ -9,7 +9,9 @@ from controller.workers.dispatch import Dispatcher
 from controller.workers.registry import WorkerRegistry
 from controller.workers.relay import Relay
 from controller.workers.routing_table import RoutingTable
+from controller.workers.served_models import ServedModelsOfWorkers
 from controller.workers.upstream import Upstream
+from controller.workers.waking import Waking
 from controller.workers.worker_hosts import WorkerHosts
 from controller.workers.worker_http import WorkerHttp
 
@@ -23,6 +25,8 @@ class WorkerParts:
     registry: WorkerRegistry
     dispatcher: Dispatcher
     relay: Relay
+    waking: Waking
+    served: ServedModelsOfWorkers
 
 
 def build_worker_parts(settings: Settings, base: Base) -> WorkerParts:
@@ -48,6 +52,8 @@ def build_worker_parts(settings: Settings, base: Base) -> WorkerParts:
             lease_s=settings.worker_lease_s,
         ),
         dispatcher=Dispatcher(base.store, base.keys, table, breaker, lease_s=settings.slot_lease_s),
+        waking=Waking(http, table, timeout_s=settings.first_token_timeout_s),
+        served=ServedModelsOfWorkers(http, table),
         relay=Relay(
             upstream,
             table,

@@ -30,12 +30,14 @@ from controller.workers.dispatch import Dispatcher, Lane, Wish
 from controller.workers.relay import Relay
 from controller.workers.routing_table import Worker
 from controller.workers.upstream import AnswerEvent, Opened, Trouble
+from controller.workers.waking import Waking
 from service_kit.cancellation import cancel
 from service_kit.logs import log_event, short
 from wire.answers import Delta, Finished
-from wire.battles import BattleState, FailedEvent, FinishedEvent, Side, TurnFinishedEvent
+from wire.battles import BattleState, FailedEvent, FinishedEvent, Side, TurnFinishedEvent, WakingEvent
 from wire.chat import ChatMessage, FinishReason, SamplingOptions, Usage
 from wire.errors import ApiError, ErrorCode, ErrorDetail
+from wire.ids import WorkerId
 from wire.trails import Step
 from wire.workers import GenerateRequest
 
@@ -54,6 +56,7 @@ class TurnTools:
     relay: Relay
     dispatcher: Dispatcher
     matchmaker: Matchmaker
+    waking: Waking
     identity: IdentityGuard
     metrics: Metrics
     prompt_key: Callable[[str], str]
@@ -110,6 +113,8 @@ class TurnRun:
         self._is_given_up = is_given_up
         self._admission: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._stop = asyncio.Event()
+        self._is_awake = asyncio.Event()  #: the sides may begin
+        self._not_woken: dict[WorkerId, ApiError] = {}
         self._started = time.monotonic() - begun.age_s
         for side in battle.sides:
             if progress is None:
@@ -165,6 +170,7 @@ class TurnRun:
 
     async def _until_over(self, flusher: "asyncio.Task[None]") -> str:
         """Run both answers and end the turn. Returns how it ended."""
+        waking = asyncio.create_task(self._wake())
         answers = [asyncio.create_task(self._answer(side)) for side in self._open_sides()]
         stops = [asyncio.create_task(event.wait()) for event in (self._stop, self._writer.stop_asked)]
         shown = [asyncio.create_task(self._writer.shown(side)) for side in self._answers]
@@ -173,7 +179,7 @@ class TurnRun:
             if refusal is None:
                 await self._watch(shown, stops, flusher)
         finally:
-            await cancel(*answers, *shown, *stops, flusher)
+            await cancel(waking, *answers, *shown, *stops, flusher)
         if refusal is not None:
             return await self._end_refused(refusal)
         return await (self._end_dropped() if self._failures and self._replaces_answers else self._end_kept())
@@ -205,8 +211,21 @@ class TurnRun:
             await self._fail_side(failure)
         return None
 
+    async def _wake(self) -> None:
+        """Bring the models into memory where they sleep; then both sides begin together."""
+        workers = [answer.lane.worker for answer in self._answers.values() if answer.lane is not None]
+        is_even = self._tools.pace_of(self._battle) > 0
+        try:
+            if workers and self._tools.waking.is_needed(workers, is_even=is_even):
+                self._writer.event("waking", WakingEvent())
+                self._open()
+                self._not_woken = await self._tools.waking.wake(workers, is_even=is_even)
+        finally:
+            self._is_awake.set()
+
     async def _answer(self, side: Side) -> None:
         answer = self._answers[side]
+        await self._is_awake.wait()
         if self._is_given_up:
             raise _SideFailed(side, ApiError(ErrorCode.WORKER_FAILED, "The turn was left too long or too often."))
         while True:
@@ -221,6 +240,8 @@ class TurnRun:
         lane = answer.lane = answer.lane or await self._reserve_again(answer)
         if answer.has_begun and not (answer.is_resumable and lane.worker.card.can_resume):
             raise ApiError(ErrorCode.WORKER_FAILED, "This model cannot continue an answer.")
+        if (error := self._not_woken.pop(lane.worker.worker_id, None)) is not None:
+            raise error
         request = self._request(side, answer.stored, lane)
 
         def on_trouble(worker: Worker, trouble: Trouble, num_tokens: int) -> None:

@@ -40,6 +40,7 @@ class ArenaBackend:
         ErrorCode.WORKER_FAILED,
         ErrorCode.QUEUE_FULL,
         ErrorCode.NO_WORKER,
+        ErrorCode.MODEL_ASLEEP,
         ErrorCode.STORE_UNAVAILABLE,
         ErrorCode.WORKER_TIMEOUT,
     )

@@ -23,11 +23,13 @@ from wire.battles import (
     FinishedEvent,
     RestartedEvent,
     TurnFinishedEvent,
+    WakingEvent,
 )
 from wire.entry_ids import EntryId
 from wire.errors import ApiError, ErrorBody, ErrorCode
 
 TURN_EVENTS = {
+    "waking": WakingEvent,
     "delta": DeltaEvent,
     "finished": FinishedEvent,
     "failed": FailedEvent,

@@ -52,7 +52,8 @@ class Pools:
 
     async def _ask(self, worker: Worker) -> PoolPicture | None:
         try:
-            ask = self._workers.session.get(worker.url + POOL_PATH, allow_redirects=False)
+            model = {"model": worker.card.name}
+            ask = self._workers.session.get(worker.url + POOL_PATH, params=model, allow_redirects=False)
             async with self._room, asyncio.timeout(TIMEOUT_S), ask as answer:
                 content = await answer.read()
             return PoolView.model_validate_json(content).picture if answer.status == 200 else None

@@ -1,10 +1,12 @@
 """The registry of workers in Redis: which worker serves which model, under which epoch, until when.
 
-A worker's id is a hash of its URL, so a restarted worker replaces its predecessor at once, and its new epoch fences the
-predecessor off. A registration expires by the store's clock unless heartbeats renew it. The routes decide which callers
-may register, dispatch.py decides which worker gets a request.
+A worker is one model of one process. Its id is a hash of the process's URL and the model's name, so a restarted worker
+replaces its predecessor at once, and its new epoch fences the predecessor off; what an earlier process registered at
+the same URL is removed. A registration expires by the store's clock unless heartbeats renew it. The routes decide which
+callers may register, dispatch.py decides which worker gets a request.
 """
 
+import contextlib
 import hashlib
 import logging
 
@@ -51,7 +53,7 @@ class WorkerRegistry:
         Raises ApiError INVALID_REQUEST or FORBIDDEN for its URL (see WorkerHosts), STORE_UNAVAILABLE.
         """
         url = self._hosts.checked(request.url)
-        worker_id = WorkerId("w-" + hashlib.sha256(url.encode()).hexdigest()[:12])
+        worker_id = WorkerId("w-" + hashlib.sha256(f"{url} {request.card.name}".encode()).hexdigest()[:12])
         epoch = await self._store.run(
             "register_worker",
             [self._keys.workers, self._keys.worker(worker_id), self._keys.epoch, self._keys.models],
@@ -65,6 +67,10 @@ class WorkerRegistry:
             self._lease_ms,
         )
         log_event(_logger, "worker_registered", worker=worker_id, model=request.card.name, epoch=int(epoch))
+        for other in list(self._table.snapshot.workers.values()):
+            if other.url == url and other.boot_id != request.boot_id and other.worker_id != worker_id:
+                with contextlib.suppress(ApiError):  # that process has registered again meanwhile
+                    await self.leave(other.worker_id, other.epoch)
         await self._table.refresh()
         return RegisterReply(
             worker_id=worker_id, epoch=int(epoch), heartbeat_s=self._heartbeat_s, lease_s=self._lease_s

@@ -61,8 +61,9 @@ class _Attempts:
         return "after_first_token" if self.has_begun else "before_first_token"
 
     def rest_of(self, request: GenerateRequest, worker: Worker) -> GenerateRequest:
-        """The request as `worker` gets it: for its epoch, with the token ids to replay."""
-        return request.model_copy(update={"epoch": worker.epoch, "resume_token_ids": tuple(self.emitted)})
+        """The request as `worker` gets it: for its model and its epoch, with the token ids to replay."""
+        meant = {"model": worker.card.name, "epoch": worker.epoch}
+        return request.model_copy(update={**meant, "resume_token_ids": tuple(self.emitted)})
 
     def record(self, event: AnswerEvent) -> None:
         """Keep what a replay needs of `event`. Called for every token."""
@@ -128,7 +129,8 @@ class Relay:
         while True:
             worker = lane.worker
             async with self._attempt(lane, True, attempts):
-                return await self._upstream.embed(worker, request.model_copy(update={"epoch": worker.epoch}))
+                meant = {"model": worker.card.name, "epoch": worker.epoch}
+                return await self._upstream.embed(worker, request.model_copy(update=meant))
 
     @contextlib.asynccontextmanager
     async def _attempt(self, lane: Lane, has_one_sample: bool, attempts: _Attempts) -> AsyncGenerator[None, None]:
@@ -213,6 +215,7 @@ class Relay:
         messages = {
             ErrorCode.WORKER_TIMEOUT: "The model took too long to answer.",
             ErrorCode.QUEUE_FULL: "All workers of the model are full.",
+            ErrorCode.MODEL_ASLEEP: "The model did not wake in time. Ask again.",
         }
         message = messages.get(trouble.code, "The model's worker failed.")
         return ApiError(trouble.code, message, retry_after_s=trouble.retry_after_s)

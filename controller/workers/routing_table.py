@@ -24,7 +24,7 @@ _logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Worker:
-    """A registered worker at the last refresh."""
+    """A registered worker, one model of one process, at the last refresh."""
 
     worker_id: WorkerId
     epoch: int
@@ -36,6 +36,11 @@ class Worker:
     load: Load
     num_leases: int  #: capacity leases that all controllers held at it
     beat_ms: int  #: its last heartbeat, by the store's clock
+
+    @property
+    def takes_requests(self) -> bool:
+        """Whether it may be sent requests: at once, or to wake it."""
+        return self.state in ("ready", "asleep")
 
     @property
     def limit(self) -> int:
@@ -116,15 +121,15 @@ class RoutingTable:
         ]
 
     def ready(self, model: str) -> list[Worker]:
-        """Workers of `model` that take requests, the full ones included."""
-        return [worker for worker in self.live() if worker.card.name == model and worker.state == "ready"]
+        """Workers of `model` that take requests, the full ones and those that a request wakes included."""
+        return [worker for worker in self.live() if worker.card.name == model and worker.takes_requests]
 
     def ready_models(self) -> dict[str, ModelCard]:
         """Models that are on and have a worker that takes requests, by name."""
         return {
             worker.card.name: worker.card
             for worker in self.live()
-            if worker.state == "ready" and not self._controls.is_off(worker.card.name)
+            if worker.takes_requests and not self._controls.is_off(worker.card.name)
         }
 
     def is_off(self, model: str) -> bool:

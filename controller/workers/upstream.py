@@ -263,13 +263,15 @@ async def _refusal(response: aiohttp.ClientResponse) -> Exception:
         error = ApiError.from_body(json.loads(body))
     except (ValueError, aiohttp.ClientError):
         error = ApiError(ErrorCode.INTERNAL_ERROR, "The worker gave no reason.")
-    if response.status in (429, 503) and error.code not in _BUSY:
+    if response.status in (429, 503) and error.code not in (*_BUSY, ErrorCode.MODEL_ASLEEP):
         error = ApiError(ErrorCode.QUEUE_FULL, error.message)
     retry_after = response.headers.get("Retry-After", "")
     return _classified(error, float(retry_after) if retry_after.isdecimal() else None)
 
 
 def _classified(error: ApiError, retry_after_s: float | None = None) -> Exception:
+    if error.code is ErrorCode.MODEL_ASLEEP:
+        return Trouble(error.code, error.code.value, blame=False, retry_after_s=retry_after_s or 5.0)
     if error.code in _BUSY:
         return Trouble(ErrorCode.QUEUE_FULL, error.code.value, blame=False, retry_after_s=retry_after_s or 2.0)
     if STATUS[error.code] in (400, 413):

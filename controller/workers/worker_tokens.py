@@ -29,7 +29,8 @@ class WorkerTokens:
         MODEL_NOT_FOUND, NO_WORKER or WORKER_FAILED."""
         if model not in self._table.ready_models():
             raise ApiError(ErrorCode.MODEL_NOT_FOUND, f"The model {model!r} does not exist.", param="model")
-        body = asked.model_dump_json(exclude_none=True, exclude_defaults=True).encode()
+        named = asked.model_copy(update={"model": model})
+        body = named.model_dump_json(exclude_none=True, exclude_defaults=True).encode()
         for worker in self._table.ready(model):
             async with self._room:
                 status, content = await self._post(worker.url, body)

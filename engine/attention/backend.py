@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from engine.attention.rotation import Rotation
 from engine.batch import LayerTypeName
+from engine.kernels.adapters import AdapterRows
 from engine.kernels.operators import Recorder
 from engine.kernels.state_kernels import StatesInPlace
 
@@ -128,10 +129,16 @@ class RunsRecordings(Protocol):
     """An attention step that also runs recorded parts of a network, with its attention among them."""
 
     def run_recorded(
-        self, recorder: Recorder, stream: torch.Tensor, update: torch.Tensor | None, rotations: Sequence[Rotation]
+        self,
+        recorder: Recorder,
+        stream: torch.Tensor,
+        update: torch.Tensor | None,
+        rotations: Sequence[Rotation],
+        adapters: AdapterRows | None = None,
     ) -> torch.Tensor:
         """Run the recorded parts. stream, update [T, hidden], both overwritten; returns the last part's update, not yet
-        added to the stream. rotations: the ones that the recording refers to by index."""
+        added to the stream. rotations: the ones that the recording refers to by index. adapters:
+        of the rows; None unless the recorder has adapters."""
         ...
 
 
@@ -166,3 +173,4 @@ class ForwardBatch:
     states: StateStep | None = None  #: None: no layer is recurrent
     #: [T, layers, channels]: what the model itself has computed for each layer beside the stream; None: nothing.
     layer_inputs: torch.Tensor | None = None
+    adapters: AdapterRows | None = None  #: of the step's rows; None: no row has one

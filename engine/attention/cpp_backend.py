@@ -15,6 +15,7 @@ import torch
 from engine.attention.backend import AttentionShape, HeadNorms, IntArray, StepLayout
 from engine.attention.layout import type_layouts, types_of_layers
 from engine.attention.rotation import Rotation
+from engine.kernels.adapters import AdapterRows
 from engine.kernels.cpu.functions import address
 from engine.kernels.cpu.library import Library
 from engine.kernels.cpu.recorder import CppRecorder
@@ -180,18 +181,29 @@ class CppStep:
         return output
 
     def run_recorded(
-        self, recorder: Recorder, stream: torch.Tensor, update: torch.Tensor | None, rotations: Sequence[Rotation]
+        self,
+        recorder: Recorder,
+        stream: torch.Tensor,
+        update: torch.Tensor | None,
+        rotations: Sequence[Rotation],
+        adapters: AdapterRows | None = None,
     ) -> torch.Tensor:
         """As RunsRecordings.run_recorded, in one call of the library."""
         assert isinstance(recorder, CppRecorder)
         assert stream.is_contiguous()
         assert update is None or update.is_contiguous()
         result = torch.empty_like(stream) if update is None else update
-        self._run(self._backend.recording_of(recorder.steps), stream, result, rotations)
+        steps = recorder.steps if adapters is None else recorder.adapted_steps
+        self._run(self._backend.recording_of(steps), stream, result, rotations, adapters)
         return result
 
     def _run(
-        self, recording: Recording, stream: torch.Tensor, update: torch.Tensor, rotations: Sequence[Rotation]
+        self,
+        recording: Recording,
+        stream: torch.Tensor,
+        update: torch.Tensor,
+        rotations: Sequence[Rotation],
+        adapters: AdapterRows | None = None,
     ) -> None:
         buffers = recording.steps.buffers(stream, update)
         turns = (StepRotation * len(rotations))(
@@ -200,6 +212,8 @@ class CppStep:
         inputs = self._inputs
         inputs.num_rows = stream.shape[0]
         inputs.buffers, inputs.rotations = ctypes.addressof(buffers.addresses), ctypes.addressof(turns)
+        inputs.runs = None if adapters is None else adapters.runs.ctypes.data
+        inputs.num_runs = 0 if adapters is None else len(adapters.runs)
         inputs.bytes, inputs.row_scales = buffers.bytes, buffers.row_scales
         backend = self._backend
         backend.run_steps(

@@ -18,6 +18,7 @@ import torch
 from engine.attention.backend import AttentionShape, HeadNorms, IntArray
 from engine.attention.layout import TypeLayout, type_layouts, types_of_layers
 from engine.attention.rotation import Rotation
+from engine.kernels.adapters import AdapterRows
 from engine.kernels.multiprocessors import num_multiprocessors
 from engine.kernels.operators import HeadNormWeights, Recorder, RunsLayers
 from engine.kernels.prompt_libraries import AttendPrompts, PromptCase, PromptKernel, PromptRows
@@ -404,9 +405,15 @@ class SmallStep(DeviceStep):
     """A step of few rows, each of one token: recorded layers run with their operators folded (RunsRecordings)."""
 
     def run_recorded(
-        self, recorder: Recorder, stream: torch.Tensor, update: torch.Tensor | None, rotations: Sequence[Rotation]
+        self,
+        recorder: Recorder,
+        stream: torch.Tensor,
+        update: torch.Tensor | None,
+        rotations: Sequence[Rotation],
+        adapters: AdapterRows | None = None,
     ) -> torch.Tensor:
         """As RunsRecordings.run_recorded."""
+        assert adapters is None, "these recordings have no adapters"
         assert isinstance(recorder, RunsLayers)
 
         def attend(

@@ -12,11 +12,23 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 
+from engine.adapter_info import AdapterInfo
 from engine.backend import Add, Command, Stop
 from engine.config import EngineConfig
 from engine.core import EngineCore
 from engine.engine_loop import serve_core
-from engine.engine_process.messages import HEAD, Died, Load, LoadError, Ready, Shown, Stepped, to_child, to_parent
+from engine.engine_process.messages import (
+    HEAD,
+    AdapterDone,
+    Died,
+    Load,
+    LoadError,
+    Ready,
+    Shown,
+    Stepped,
+    to_child,
+    to_parent,
+)
 from engine.errors import EngineDead, RankLost
 from engine.loaded_engine import LoadedEngine, load_engine
 from engine.memory.ledger import PoolCell
@@ -142,6 +154,11 @@ class _ParentLink:
     def on_picture(self, ticket: int, cells: tuple[PoolCell, ...]) -> None:
         """See Outlet."""
         self.send(Shown(ticket, cells))
+
+    def on_adapter(self, ticket: int, info: AdapterInfo | None, refusal: str) -> None:
+        """See Outlet."""
+        self._send_held()  # the last deltas of an adapter that is gone come before that
+        self.send(AdapterDone(ticket, info, refusal))
 
     def on_death(self, error: EngineDead) -> None:
         """See Outlet."""

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from struct import Struct
 from typing import Any
 
-from engine.backend import Abort, Add, Drain, Picture, Stop
+from engine.adapter_info import AdapterInfo
+from engine.backend import Abort, Add, AddAdapter, Drain, Picture, RemoveAdapter, Stop
 from engine.config import EngineConfig, ModelLimits, StepLimits
 from engine.errors import (
     CheckpointError,
@@ -104,6 +105,15 @@ class Shown:
 
 
 @dataclass(frozen=True, slots=True)
+class AdapterDone:
+    """The answer to AddAdapter or RemoveAdapter."""
+
+    ticket: int
+    info: AdapterInfo | None
+    refusal: str
+
+
+@dataclass(frozen=True, slots=True)
 class Died:
     """An error has ended the engine; nothing but the end of the process follows."""
 
@@ -130,9 +140,9 @@ class Language:
 
 def to_child() -> Language:
     """What the parent says."""
-    return Language((Load, Add, Abort, Picture, Drain, Stop))
+    return Language((Load, Add, Abort, Picture, AddAdapter, RemoveAdapter, Drain, Stop))
 
 
 def to_parent() -> Language:
     """What the child says."""
-    return Language((Ready, LoadError, Stepped, Shown, Died))
+    return Language((Ready, LoadError, Stepped, Shown, AdapterDone, Died))

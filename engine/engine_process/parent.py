@@ -17,7 +17,18 @@ from engine.backend import Command, Drain, Receiver, Serving, Stop
 from engine.config import EngineConfig
 from engine.constraints.compiler import GrammarCompiler
 from engine.constraints.vocabulary import Vocabulary
-from engine.engine_process.messages import HEAD, Died, Load, LoadError, Ready, Shown, Stepped, to_child, to_parent
+from engine.engine_process.messages import (
+    HEAD,
+    AdapterDone,
+    Died,
+    Load,
+    LoadError,
+    Ready,
+    Shown,
+    Stepped,
+    to_child,
+    to_parent,
+)
 from engine.errors import EngineDead
 from engine.memory.admission import AdmissionRule
 from engine.parallel.processes import END_S, end_children, how_ended, start_module
@@ -128,6 +139,8 @@ class EngineProcess:
                 self._receiver.on_step(message.deltas, message.stats)
             case Shown():
                 self._receiver.on_picture(message.ticket, message.cells)
+            case AdapterDone():
+                self._receiver.on_adapter(message.ticket, message.info, message.refusal)
             case Ready():
                 self._serving = self._serve(message)
                 self._receiver.on_loaded(self._serving)

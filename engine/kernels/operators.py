@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from engine.kernels.adapters import AdapterProduct
 from engine.kernels.quantised import Matrix
 from engine.kernels.state_kernels import StateKernels
 
@@ -118,6 +119,18 @@ class ExpertOptions:
 PLAIN_EXPERTS = ExpertOptions()
 
 
+@dataclass(frozen=True, slots=True)
+class AdapterShape:
+    """A linear layer that adapters can change, and the adapters that it has room for."""
+
+    num_slots: int  #: slots in use are [1, num_slots]
+    max_rank: int  #: of each part
+    num_inputs: int
+    num_outputs: tuple[int, ...]  #: of each part: the projections that the layer computes together
+    dtype: torch.dtype  #: of rows
+    device: torch.device
+
+
 class GroupedExperts(Protocol):
     """Binds the matrices of experts to the function of them."""
 
@@ -133,17 +146,29 @@ class GroupedExperts(Protocol):
 DrawFunction = Callable[[torch.Tensor, Draws], torch.Tensor]
 
 
+class Adapted(NamedTuple):
+    """A linear as recorders take it: the product, and its adapters, if it can have any."""
+
+    multiply: LinearFunction
+    adapters: AdapterProduct | None = None
+
+
 class Recorder(Protocol):
     """Records parts of decoder layers, which an attention step (RunsRecordings) then runs in one call."""
+
+    @property
+    def has_adapters(self) -> bool:
+        """Whether the recording also runs steps of which some rows have adapters."""
+        ...
 
     def attention(
         self,
         norm: NormFunction,
-        qkv: LinearFunction,
+        qkv: Adapted,
         layer_id: int,
         rotation: int | None,
         head_norms: HeadNormWeights | None,
-        output: LinearFunction,
+        output: Adapted,
         output_norm: NormFunction | None,
         *,
         has_update: bool,
@@ -158,9 +183,9 @@ class Recorder(Protocol):
     def feed_forward(
         self,
         norm: NormFunction,
-        up: LinearFunction,
+        up: Adapted,
         activation: Activation,
-        down: LinearFunction,
+        down: Adapted,
         output_norm: NormFunction | None,
         *,
         is_parallel: bool,
@@ -232,6 +257,10 @@ class Operators(Protocol):
 
         Both read the same memory if the layout allows it.
         """
+        ...
+
+    def adapter_product(self, shape: AdapterShape) -> AdapterProduct:
+        """An AdapterProduct without adapters, for a linear layer of that shape."""
         ...
 
     def rms_norm(self, weight: torch.Tensor, eps: float) -> NormFunction:

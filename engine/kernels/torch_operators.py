@@ -10,9 +10,10 @@ from collections.abc import Callable
 import torch
 import torch.nn.functional as F
 
-from engine.kernels.operators import LinearFunction, NormFunction, WorkTimer
+from engine.kernels.operators import AdapterShape, LinearFunction, NormFunction, WorkTimer
 from engine.kernels.quantised import Matrix, QuantisedMatrix
 from engine.kernels.reference import state_kernels
+from engine.kernels.reference.adapters import TorchAdapterProduct
 from engine.kernels.state_kernels import StateKernels
 
 #: Hint for the packed layout: the expected number of rows. Measured for 1 to 512 rows: only a hint of 1 is worse.
@@ -81,6 +82,10 @@ class TorchOperators:
     def tied_embedding(self, table: Matrix) -> tuple[LinearFunction, LinearFunction]:
         """Embedding and product; on CPU the product has a packed copy of the table."""
         return self.embedding(table), self.linear(table, None)
+
+    def adapter_product(self, shape: AdapterShape) -> TorchAdapterProduct:
+        """Two products for each run of rows."""
+        return TorchAdapterProduct(self.linear, shape.dtype, shape.device)
 
     def rms_norm(self, weight: torch.Tensor, eps: float) -> NormFunction:
         """In the dtype of the stream; with a float32 weight the norm is computed in float32."""

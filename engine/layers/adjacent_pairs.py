@@ -40,6 +40,11 @@ class AdjacentPairs(PassedOn):
             return matrix[self._reordered(name, torch.arange(matrix.shape[0]))]
         return self._reordered(name, matrix)
 
+    def output_order(self, layer: str, num_outputs: int) -> torch.Tensor | None:
+        """As WeightSource.output_order."""
+        name = f"{layer}.weight"
+        return self._reordered(name, torch.arange(num_outputs)) if _QUERIES_AND_KEYS.fullmatch(name) else None
+
     def _reordered(self, name: str, tensor: torch.Tensor) -> torch.Tensor:
         """Projections [heads * D, in], their biases [heads * D], scales of norms [D], or of each head [heads, D]."""
         if tensor.is_meta or not _QUERIES_AND_KEYS.fullmatch(name):

@@ -100,11 +100,11 @@ class DecoderLayer:
         norms = attention.head_norms
         return recorder.attention(
             self.mixer_norm.norm,
-            attention.qkv.multiply,
+            attention.qkv.operators,
             attention.layer_id,
             self.rotation,
             None if norms is None else HeadNormWeights(norms.query, norms.key, norms.eps, norms.has_values),
-            attention.output.multiply,
+            attention.output.operators,
             None if after is None else after.norm,
             has_update=has_update,
         )
@@ -117,9 +117,9 @@ class DecoderLayer:
         assert self.mlp_norm is not None
         return recorder.feed_forward(
             self.mlp_norm.norm,
-            mlp.up.multiply,
+            mlp.up.operators,
             mlp.activation,
-            mlp.down.multiply,
+            mlp.down.operators,
             None if after is None else after.norm,
             is_parallel=self.is_parallel,
         )
@@ -171,8 +171,9 @@ class Decoder:
         runner = batch.attention if isinstance(batch.attention, RunsRecordings) else None
         update: torch.Tensor | None = None
         for piece in self._pieces:
-            if runner is not None and piece.recorder is not None:
-                update = runner.run_recorded(piece.recorder, stream, update, rotations)
+            recorder = piece.recorder
+            if runner is not None and recorder is not None and (batch.adapters is None or recorder.has_adapters):
+                update = runner.run_recorded(recorder, stream, update, rotations, batch.adapters)
                 continue
             for part in piece.parts:
                 update = part(stream, update, rotations, batch)

@@ -73,7 +73,7 @@ class Experts:
         group = _summed_over(weights, ffn)
         grouped = None if weights.is_quantised(names[0].gate) else _grouped(weights, routing)  # it takes tensors
         if grouped is None:
-            mlps = [load_expert(weights, expert, hidden, ffn) for expert in names]
+            mlps = [load_expert(weights, expert, hidden, ffn, has_all_rows=False) for expert in names]
             return cls(router, chosen_by_host(mlps, routing), waits=True, summed_over=group)
         return cls(router, grouped(*_stacked(weights, names, hidden, ffn), routing), waits=False, summed_over=group)
 
@@ -199,10 +199,13 @@ def _summed_over(weights: WeightSource, ffn: Size) -> Group | None:
     return weights.group if isinstance(ffn, Shard) and not ffn.is_whole else None
 
 
-def load_expert(weights: WeightSource, names: ExpertNames, hidden: int, ffn: Size) -> GatedMLP:
-    """An expert by itself: gate and up [ffn, hidden], down [hidden, ffn]."""
-    gate_up = Linear.fused(weights, [names.gate, names.up], hidden, [ffn, ffn], bias=False)
-    return GatedMLP(gate_up, Linear.load(weights, names.down, ffn, hidden, bias=False), weights.operators.silu_mul)
+def load_expert(
+    weights: WeightSource, names: ExpertNames, hidden: int, ffn: Size, *, has_all_rows: bool = True
+) -> GatedMLP:
+    """An expert by itself: gate and up [ffn, hidden], down [hidden, ffn]. has_all_rows: every token goes through it."""
+    gate_up = Linear.fused(weights, [names.gate, names.up], hidden, [ffn, ffn], bias=False, has_all_rows=has_all_rows)
+    down = Linear.load(weights, names.down, ffn, hidden, bias=False, has_all_rows=has_all_rows)
+    return GatedMLP(gate_up, down, weights.operators.silu_mul)
 
 
 def _grouped(weights: WeightSource, routing: Routing) -> GroupedExperts | None:

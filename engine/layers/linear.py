@@ -9,20 +9,25 @@ from typing import Self
 
 import torch
 
-from engine.kernels.operators import LinearFunction, Operators
+from engine.kernels.operators import Adapted, LinearFunction, Operators
 from engine.kernels.quantised import Matrix, QuantisedMatrix, joined
+from engine.layers.adapter_points import LinearAdapters, PointPart
 from engine.layers.weights import WeightSource
 from engine.parallel.group import Group
-from engine.parallel.shard import Shard, Size
+from engine.parallel.shard import Shard, Size, held_size
 
 
 class Linear:
     """y = x W^T + b with W [out, in]. `multiply` may be any other function of rows."""
 
-    def __init__(self, multiply: LinearFunction, *, summed_over: Group | None = None) -> None:
-        """summed_over: the processes that hold the other inputs; None: this process holds all inputs."""
-        self.multiply = multiply  #: public: recorders put it into a list of steps
+    def __init__(
+        self, multiply: LinearFunction, *, summed_over: Group | None = None, adapters: LinearAdapters | None = None
+    ) -> None:
+        """summed_over: the processes that hold the other inputs; None: this process holds all inputs. adapters: adds
+        those of a step's rows; None: no adapter can change this layer."""
+        self._multiply = multiply
         self._group = summed_over
+        self._adapters = adapters
 
     @classmethod
     def bind(
@@ -39,9 +44,18 @@ class Linear:
         return cls(operators.linear(weight, bias), summed_over=summed_over)
 
     @classmethod
-    def load(cls, weights: WeightSource, name: str, in_features: Size, out_features: Size, *, bias: bool) -> Self:
-        """Takes `name`.weight [out, in], and `name`.bias [out] if there is one."""
-        return cls.fused(weights, [name], in_features, [out_features], bias=bias)
+    def load(
+        cls,
+        weights: WeightSource,
+        name: str,
+        in_features: Size,
+        out_features: Size,
+        *,
+        bias: bool,
+        has_all_rows: bool = True,
+    ) -> Self:
+        """Takes `name`.weight [out, in], and `name`.bias [out] if there is one. has_all_rows: as `fused`."""
+        return cls.fused(weights, [name], in_features, [out_features], bias=bias, has_all_rows=has_all_rows)
 
     @classmethod
     def fused(
@@ -52,15 +66,25 @@ class Linear:
         out_features: Sequence[Size],
         *,
         bias: bool,
+        has_all_rows: bool = True,
     ) -> Self:
         """Several projections of the same input as one product; their outputs stand side by side. A name may occur
-        twice."""
+        twice. has_all_rows: False for a layer that computes other rows than those of the step's tokens, as an expert
+        does: adapters cannot change it."""
         sizes = dict(zip(names, out_features, strict=True))
         taken = {name: weights.take_linear_weight(name, out, in_features) for name, out in sizes.items()}
         taken_biases = {name: weights.take(f"{name}.bias", out) for name, out in sizes.items() if bias}
         parts, biases = [taken[name] for name in names], [taken_biases[name] for name in names if bias]
         group = weights.group if isinstance(in_features, Shard) and not in_features.is_whole else None
-        return cls.joined(weights.operators, parts, biases, summed_over=group)
+        linear = cls.joined(weights.operators, parts, biases, summed_over=group)
+        points = weights.adapter_points
+        if points is not None and has_all_rows:
+            places = [
+                PointPart(name, weights.stored_name(name), held_size(out), weights.output_order(name, held_size(out)))
+                for name, out in zip(names, out_features, strict=True)
+            ]
+            linear._adapters = points.register(places, held_size(in_features), torch.cat(biases) if biases else None)
+        return linear
 
     @classmethod
     def load_router(
@@ -85,22 +109,34 @@ class Linear:
             bias = torch.cat(list(biases)) if biases else None
             return cls.bind(operators, whole, bias, summed_over=summed_over)
         products = [
-            cls.bind(operators, part, biases[index] if biases else None, summed_over=summed_over).multiply
+            cls.bind(operators, part, biases[index] if biases else None, summed_over=summed_over)._multiply
             for index, part in enumerate(parts)
         ]
         return cls(_side_by_side(products), summed_over=summed_over)
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         """x [rows, in] -> [rows, out]."""
-        return self.completed(self.multiply(x))
+        return self.completed(self.partial(x))
+
+    @property
+    def operators(self) -> Adapted:
+        """What recorders put into a list of steps: all but the sum over processes."""
+        return Adapted(self._multiply, None if self._adapters is None else self._adapters.product)
+
+    def partial(self, x: torch.Tensor) -> torch.Tensor:
+        """This process's part of the result, [rows, out], the updates of adapters included."""
+        product = self._multiply(x)
+        if self._adapters is not None:
+            self._adapters.add(x, product)
+        return product
 
     def completed(self, product: torch.Tensor) -> torch.Tensor:
-        """The result of `multiply` plus the parts of the other processes; overwrites it."""
+        """The result of `partial` plus the parts of the other processes; overwrites it."""
         return product if self._group is None else self._group.sum(product)
 
     @property
     def is_summed(self) -> bool:
-        """Whether `multiply` gives only a part of the sums."""
+        """Whether `partial` gives only a part of the sums."""
         return self._group is not None
 
 

@@ -54,7 +54,7 @@ class GatedMLP:
 
     def partial(self, x: torch.Tensor) -> torch.Tensor:
         """This process's part of the output, for a caller that adds several experts before it completes the sum."""
-        return self.down.multiply(self.activation(self.up(x)))
+        return self.down.partial(self.activation(self.up(x)))
 
     def completed(self, partial: torch.Tensor) -> torch.Tensor:
         """`partial` plus the parts of the other processes; overwrites it."""
@@ -75,4 +75,4 @@ class MLP:
 
     def partial(self, x: torch.Tensor) -> torch.Tensor:
         """As GatedMLP.partial."""
-        return self.down.multiply(self.activation(self.up(x)))
+        return self.down.partial(self.activation(self.up(x)))

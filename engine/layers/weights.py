@@ -10,6 +10,7 @@ from engine.errors import CheckpointError
 from engine.kernels.operators import Operators
 from engine.kernels.quantised import Matrix, MatrixStack
 from engine.kernels.torch_operators import TorchOperators
+from engine.layers.adapter_points import AdapterPoints
 from engine.parallel.group import Group, Solo
 from engine.parallel.shard import Size, full_size, held_size
 
@@ -34,6 +35,19 @@ class WeightSource(Protocol):
     @property
     def dtype(self) -> torch.dtype:
         """The model's data type: that of every tensor handed out, unless another one is asked for."""
+        ...
+
+    @property
+    def adapter_points(self) -> AdapterPoints | None:
+        """Where linear layers register that adapters can change them; None: the model has no adapters."""
+        ...
+
+    def stored_name(self, layer: str) -> str:
+        """The checkpoint's name of the layer of that name."""
+        ...
+
+    def output_order(self, layer: str, num_outputs: int) -> torch.Tensor | None:
+        """[num_outputs]: the checkpoint's output in each place of the linear layer of that name; None: the same."""
         ...
 
     def __contains__(self, name: str) -> bool: ...
@@ -105,6 +119,19 @@ class PassedOn:
         """The processes that share the model."""
         return self._weights.group
 
+    @property
+    def adapter_points(self) -> AdapterPoints | None:
+        """As WeightSource.adapter_points."""
+        return self._weights.adapter_points
+
+    def stored_name(self, layer: str) -> str:
+        """As WeightSource.stored_name."""
+        return self._weights.stored_name(self._inner(layer))
+
+    def output_order(self, layer: str, num_outputs: int) -> torch.Tensor | None:
+        """As WeightSource.output_order."""
+        return self._weights.output_order(self._inner(layer), num_outputs)
+
     def __contains__(self, name: str) -> bool:
         return self._inner(name) in self._weights
 
@@ -168,7 +195,22 @@ def of_whole_model(weights: WeightSource) -> WeightSource:
     return Within(weights, "", in_place_of="model.") if is_decoder else weights
 
 
-class ShapesOnly:
+class AsStored:
+    """Names and orders of a weight source that changes neither, and which linear layers adapters can change."""
+
+    def __init__(self, adapter_points: AdapterPoints | None) -> None:
+        self.adapter_points = adapter_points
+
+    def stored_name(self, layer: str) -> str:
+        """The same."""
+        return layer
+
+    def output_order(self, layer: str, num_outputs: int) -> torch.Tensor | None:
+        """None: the same."""
+        return None
+
+
+class ShapesOnly(AsStored):
     """A weight source without values: for a model's layer shapes, its number of parameters and what it refuses.
 
     Matrices are meta tensors. Norms, biases and convolutions are zeros in memory: arithmetic on meta tensors would
@@ -178,6 +220,7 @@ class ShapesOnly:
     def __init__(self, dtype: torch.dtype = torch.float32, group: Group | None = None) -> None:
         """group: the processes that share the model; None: this process has it for itself."""
         self.operators = TorchOperators()
+        super().__init__(AdapterPoints(self.operators, dtype, torch.device("meta"), num_slots=1, max_rank=1))
         self.group = group or Solo()
         self.dtype = dtype
         self.num_parameters = 0  #: of the tensors taken so far, before sharding

@@ -17,6 +17,8 @@ from engine.formats.selection import read_format
 from engine.json_files import some_of
 from engine.kernels.operators import Operators
 from engine.kernels.quantised import Matrix, MatrixStack, QuantisedMatrix
+from engine.layers.adapter_points import AdapterPoints
+from engine.layers.weights import AsStored
 from engine.loader.safetensors_files import Checkpoint
 from engine.models.config_reader import ConfigReader
 from engine.parallel.group import Group, Solo
@@ -36,7 +38,7 @@ def format_of(checkpoint: AnyCheckpoint, config: ConfigReader) -> QuantisedForma
     return Gguf(checkpoint) if isinstance(checkpoint, GgufCheckpoint) else read_format(config)
 
 
-class CheckpointWeights:
+class CheckpointWeights(AsStored):
     """A checkpoint as a weight source: converted to the model's dtype and device, copied out of the mapped file."""
 
     def __init__(
@@ -49,9 +51,12 @@ class CheckpointWeights:
         group: Group | None = None,
         has_matrices: bool = True,
         quantised_by: QuantisedFormat | None = None,
+        adapter_points: AdapterPoints | None = None,
     ) -> None:
         """group: the processes that share the model; None: one process. has_matrices: False where the operators map a
-        packed weights file, so that matrices need not be read. quantised_by: the format of quantised layers."""
+        packed weights file, so that matrices need not be read. quantised_by: the format of quantised layers.
+        adapter_points: where layers register that adapters can change them; None: the model has no adapters."""
+        super().__init__(adapter_points)
         self._format = quantised_by
         self.operators = operators
         self.group = group or Solo()

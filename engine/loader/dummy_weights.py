@@ -5,11 +5,13 @@ import torch
 from engine.formats.format import cut
 from engine.kernels.operators import Operators
 from engine.kernels.quantised import Matrix, MatrixStack
+from engine.layers.adapter_points import AdapterPoints
+from engine.layers.weights import AsStored
 from engine.parallel.group import Group, Solo
 from engine.parallel.shard import Size, full_size, held_size
 
 
-class DummyWeights:
+class DummyWeights(AsStored):
     """Seeded random weights of the shapes that a model takes: matrices small and normal, scales one, biases zero.
 
     The model is the same for any number of processes that share it.
@@ -23,7 +25,9 @@ class DummyWeights:
         seed: int,
         operators: Operators,
         group: Group | None = None,
+        adapter_points: AdapterPoints | None = None,
     ) -> None:
+        super().__init__(adapter_points)
         self.operators = operators
         self.group = group or Solo()
         self.dtype = dtype

@@ -39,13 +39,8 @@ class Checkpoint:
         self._files: dict[Path, Any] = {}
         self._file_of: dict[str, Path] = {}
         for file in _weight_files(folder):
-            _check_header_size(file)
-            try:
-                handle = safe_open(str(file), framework="pt", device="cpu")
-            except (SafetensorError, OSError) as error:
-                raise CheckpointError(f"{file} is damaged or no safetensors file: {error}") from error
-            self._files[file] = handle
-            for name in handle.keys():  # type: ignore[no-untyped-call]  # noqa: SIM118 - the handle is no mapping
+            handle = self._files[file] = open_safetensors(file)
+            for name in handle.keys():  # noqa: SIM118 - the handle is no mapping
                 if name in self._file_of:
                     raise CheckpointError(f"{name} is in {self._file_of[name].name} and in {file.name}")
                 self._file_of[name] = file
@@ -144,6 +139,16 @@ class Checkpoint:
         missing = sorted(set(_weight_map(folder / _INDEX)) - set(self._file_of))
         if missing:
             raise CheckpointError(f"{folder / _INDEX} lists {some_of(missing)}, but the files do not hold them")
+
+
+def open_safetensors(file: Path) -> Any:
+    """A handle of the safetensors library on a file, of which only the header has been read. Raises CheckpointError
+    for a file that is damaged, unreadable or none of that format."""
+    _check_header_size(file)
+    try:
+        return safe_open(str(file), framework="pt", device="cpu")
+    except (SafetensorError, OSError) as error:
+        raise CheckpointError(f"{file} is damaged or no safetensors file: {error}") from error
 
 
 def _read_shard(entry: Any, shape: tuple[Size, ...], ranges: tuple[tuple[int, int], ...]) -> torch.Tensor:

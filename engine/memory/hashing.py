@@ -21,7 +21,7 @@ _KEY_BYTES = 16
 class PageChain:
     """Names of the full pages of one growing token sequence, for one page size.
 
-    The salt gives users that must not share pages (tenants; later adapters) different names from the first page on. An
+    The salt gives users that must not share pages (tenants, adapters) different names from the first page on. An
     image changes the names from the page on that contains it, because placeholder tokens are the same for all images.
     """
 

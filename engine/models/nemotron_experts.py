@@ -67,7 +67,15 @@ class NemotronMixture:
         experts = Experts.plain(
             Linear.load(weights, f"{name}.gate", hidden, num_experts, bias=False),
             [
-                load_plain(weights, f"{name}.experts.{index}", latent, settings.ffn, activation, bias=False)
+                load_plain(
+                    weights,
+                    f"{name}.experts.{index}",
+                    latent,
+                    settings.ffn,
+                    activation,
+                    bias=False,
+                    has_all_rows=False,
+                )
                 for index in range(num_experts)
             ],
             replace(settings.routing, correction=correction),
@@ -87,7 +95,18 @@ class NemotronMixture:
         return mixed.add_(self._shared(x))
 
 
-def load_plain(weights: WeightSource, name: str, hidden: int, ffn: int, activation: Activation, *, bias: bool) -> MLP:
-    """An MLP of that name: up_proj [ffn, hidden] and down_proj [hidden, ffn]."""
-    up = Linear.load(weights, f"{name}.up_proj", hidden, ffn, bias=bias)
-    return MLP(up, Linear.load(weights, f"{name}.down_proj", ffn, hidden, bias=bias), activation)
+def load_plain(
+    weights: WeightSource,
+    name: str,
+    hidden: int,
+    ffn: int,
+    activation: Activation,
+    *,
+    bias: bool,
+    has_all_rows: bool = True,
+) -> MLP:
+    """An MLP of that name: up_proj [ffn, hidden] and down_proj [hidden, ffn]. has_all_rows: every token goes through
+    it."""
+    up = Linear.load(weights, f"{name}.up_proj", hidden, ffn, bias=bias, has_all_rows=has_all_rows)
+    down = Linear.load(weights, f"{name}.down_proj", ffn, hidden, bias=bias, has_all_rows=has_all_rows)
+    return MLP(up, down, activation)

@@ -119,6 +119,20 @@ def _model_without_weights(
         return None
 
 
+def adapter_bytes(values: Mapping[str, Any], rank: int, *, dtype: str = "auto") -> int:
+    """Memory of a LoRA adapter of that rank on every linear layer that can have one, for the model with this
+    config.json. dtype: as layers_from_config. Raises CheckpointError where the model can have none."""
+    settings = ConfigReader(values)
+    architecture = registered_architecture(settings)
+    if architecture is None:
+        raise CheckpointError("only models that run on Agon's own code have adapters")
+    model_dtype = read_model_dtype(settings) if dtype == "auto" else _torch_dtype(dtype)
+    shapes = ShapesOnly(model_dtype)
+    architecture.build(settings, shapes)
+    assert shapes.adapter_points is not None
+    return shapes.adapter_points.num_parameters(rank) * model_dtype.itemsize
+
+
 def _torch_dtype(name: str) -> torch.dtype:
     dtype = torch.float8_e4m3fn if name == "fp8" else getattr(torch, name)
     assert isinstance(dtype, torch.dtype)

@@ -1,7 +1,19 @@
 """Runs the steps that the scheduler has planned. Runners own every device tensor and know no requests."""
 
+from engine.runner.describe import ModelDescription, describe_checkpoint
 from engine.runner.eager_runner import EagerRunner
-from engine.runner.load import LoadedModel, load_runner
+from engine.runner.load import LoadedModel, choose_device, load_runner
+from engine.runner.pool import share_of_free_memory
 from engine.runner.tensor_parallel import follow_if_told_to, load_divided
 
-__all__ = ["EagerRunner", "LoadedModel", "follow_if_told_to", "load_divided", "load_runner"]
+__all__ = [
+    "EagerRunner",
+    "LoadedModel",
+    "ModelDescription",
+    "choose_device",
+    "describe_checkpoint",
+    "follow_if_told_to",
+    "load_divided",
+    "load_runner",
+    "share_of_free_memory",
+]

@@ -17,6 +17,7 @@ from engine.config import EngineConfig, ModelLimits
 from engine.kernels.operators import Operators, WorkTimer
 from engine.kernels.prompt_libraries import PromptLibrary, open_libraries
 from engine.kernels.step_kernels import StepKernels
+from engine.layers.adapter_points import AdapterPoints
 from engine.memory.swap import mirror_plan
 from engine.models.causal_lm import CausalLM
 from engine.parallel.group import Group
@@ -26,7 +27,7 @@ from engine.runner.device.graphs import CudaGraphRecorder, GraphRecorder
 from engine.runner.device.memory_profile import CudaGauge, MemoryGauge, profile_memory
 from engine.runner.device.prompt_attention import PromptAttention, PromptChoice, StepBounds
 from engine.runner.eager_runner import EagerRunner
-from engine.runner.pool import design_of, plan_pool, smallest_pool
+from engine.runner.pool import GivenPool, design_of, plan_pool, smallest_pool
 
 _log = logging.getLogger(__name__)
 
@@ -43,6 +44,8 @@ class Parts:
     device: torch.device
     operators: Operators
     group: Group
+    adapter_points: AdapterPoints | None = None  #: None: no adapter can be loaded
+    pool: GivenPool | None = None  #: None: the runner allocates a pool of its own
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,8 +86,11 @@ def build_runner(parts: Parts) -> EagerRunner | DeviceRunner:
 
 def build_eager_runner(parts: Parts) -> EagerRunner:
     """An EagerRunner, warmed up. A pool of unstated size takes a share of the free memory."""
-    config = parts.config
-    plan = plan_pool(config, parts.model, parts.limits, parts.kv_dtype, parts.device, parts.group)
+    config, pool = parts.config, parts.pool
+    if pool is None:
+        plan = plan_pool(config, parts.model, parts.limits, parts.kv_dtype, parts.device, parts.group)
+    else:
+        plan = pool.plan
     runner = EagerRunner(
         parts.model,
         plan=plan,
@@ -95,6 +101,8 @@ def build_eager_runner(parts: Parts) -> EagerRunner:
         mirror=mirror_plan(plan, config.swap_bytes),
         operators=parts.operators,
         max_in_flight=2 if config.overlap else 1,
+        adapter_points=parts.adapter_points,
+        memory=None if pool is None else pool.memory,
     )
     runner.warm_up(min(16, parts.limits.max_model_len))
     return runner
@@ -123,10 +131,11 @@ def build_device_runner(parts: Parts, machinery: Machinery) -> DeviceRunner:
         max_graph_rows=config.max_graph_batch,
         shares_prefixes=config.enable_prefix_caching,
         prompt_attention=prompt_attention,
+        adapter_points=parts.adapter_points,
     )
     has_graphs = model.is_capturable and not config.enforce_eager
     room_bytes = None
-    if config.kv_cache_bytes is None:
+    if config.kv_cache_bytes is None and parts.pool is None:
         smallest = smallest_pool(design_of(config, model, limits, parts.kv_dtype))
         profile = profile_memory(
             machinery.gauge,
@@ -135,8 +144,12 @@ def build_device_runner(parts: Parts, machinery: Machinery) -> DeviceRunner:
             recorder=machinery.make_recorder() if has_graphs else None,
         )
         room_bytes = profile.room_bytes(config.device_memory_share)
-    plan = plan_pool(config, model, limits, parts.kv_dtype, parts.device, parts.group, room_bytes)
-    runner = make(plan=plan, mirror=mirror_plan(plan, config.swap_bytes))
+    memory = None
+    if parts.pool is None:
+        plan = plan_pool(config, model, limits, parts.kv_dtype, parts.device, parts.group, room_bytes)
+    else:
+        plan, memory = parts.pool.plan, parts.pool.memory
+    runner = make(plan=plan, mirror=mirror_plan(plan, config.swap_bytes), memory=memory)
     runner.warm_up(step.max_batched_tokens)
     if has_graphs:
         runner.capture(machinery.make_recorder())

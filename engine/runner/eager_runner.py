@@ -29,9 +29,11 @@ from engine.batch import (
 )
 from engine.config import ModelLimits
 from engine.kernels import reference
+from engine.kernels.adapters import AdapterRows
 from engine.kernels.operators import Operators
 from engine.kernels.reference.pages import copy_pages
 from engine.kernels.torch_operators import TorchOperators
+from engine.layers.adapter_points import AdapterPoints
 from engine.memory.spec import PoolPlan
 from engine.models.causal_lm import CausalLM
 from engine.prompt_reading import RowsRead
@@ -69,11 +71,14 @@ class EagerRunner:
         mirror: PoolPlan | None = None,
         operators: Operators | None = None,
         max_in_flight: int = 1,
+        adapter_points: AdapterPoints | None = None,
+        memory: torch.Tensor | None = None,
     ) -> None:
         """max_running: number of slots; a plan names slots below it. mirror: layout of the host memory for pages that
         are swapped out. operators: the ones that the model was built with. max_in_flight: how many steps may be
         launched and not yet collected; more than one gains no time here, since a launch computes at once, but serves
-        tests."""
+        tests. adapter_points: the model's; None: it has no adapters. memory: of a pool that other models share,
+        [plan.pool_bytes] uint8; None: of its own."""
         self.limits = limits
         self.max_in_flight = max_in_flight
         self._outputs: deque[StepOutput] = deque()
@@ -82,8 +87,9 @@ class EagerRunner:
         self._histories: dict[int, list[int]] = {}  # tokens by slot, only if the parameters need them
         self.pool_plan = plan
         self._model = model
+        self._adapter_points = adapter_points
         self._device = device
-        pool = zeroed_pool(plan.pool_bytes, device)
+        pool = zeroed_pool(plan.pool_bytes, device) if memory is None else memory
         self._pages = {t.name: small_pages(plan, t, pool) for t in plan.types}
         self._operators = operators or TorchOperators()
         self._backend: AttentionBackend = choose_backend(self._operators, plan, pool, model.attention_shapes, dtype)
@@ -194,11 +200,16 @@ class EagerRunner:
         if self.pool_plan.smallest_budget is not None:
             prompt_lengths = np.fromiter((s.num_prompt_tokens for s in sequences), np.int64, count)
         layout = StepLayout(starts, lengths, tables, prompt_lengths)
+        adapters = None
+        if self._adapter_points is not None:
+            adapters = AdapterRows.of(map(int, lengths), (s.adapter for s in sequences))
+            self._adapter_points.begin(adapters)
         batch = ForwardBatch(
             token_ids=torch.from_numpy(token_ids).to(self._device),
             positions=torch.from_numpy(layout.positions).to(self._device),
             attention=self._backend.begin(layout),
             states=self._states.begin(layout),
+            adapters=adapters,
         )
         hidden = self._model.forward(batch)
         wanted = np.fromiter((s.num_samples > 0 for s in sequences), np.bool_, count)

@@ -3,18 +3,23 @@
 import logging
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
 
+from engine.adapters import AdapterRack
+from engine.adapters.rack import ReadWeight
 from engine.attention.layout import is_quantised
 from engine.config import FP8_CAPABILITY, EngineConfig, ModelLimits
-from engine.errors import CheckpointError, NotDivisible
+from engine.errors import AdapterError, CheckpointError, NotDivisible
 from engine.formats.format import QuantisedFormat
 from engine.kernels import choose_operators
 from engine.kernels.cpu.operators import CppOperators
 from engine.kernels.operators import Operators
+from engine.kernels.quantised import QuantisedMatrix
+from engine.kernels.torch_operators import TorchOperators
+from engine.layers.adapter_points import AdapterPoints
 from engine.layers.weights import ShapesOnly, of_whole_model
 from engine.loader import (
     AnyCheckpoint,
@@ -35,7 +40,9 @@ from engine.models.registry import Architecture, architecture_of
 from engine.models.through_transformers.way import cost_of_transformers
 from engine.parallel.group import Group, Place, Solo
 from engine.runner.build import Builder, Parts, build_runner
+from engine.runner.device.device_runner import DeviceRunner
 from engine.runner.device_defaults import with_device_defaults
+from engine.runner.eager_runner import EagerRunner
 from engine.runner.packed_weights import build_with_packed_weights
 from engine.runner.runner import Runner
 from engine.text.tokenizer import Tokenizer
@@ -63,8 +70,37 @@ class LoadedModel:
     pool_plan: PoolPlan
     info: ModelInfo
     config: EngineConfig  #: with the limits of a step that suit the device
+    num_threads: int  #: CPU threads that it computes with
     #: Whether all processes that share the model still run; may be called by any thread.
     is_alive: Callable[[], bool] = lambda: True
+    adapters: AdapterRack | None = None  #: None: no adapter can be loaded
+
+
+@dataclass(frozen=True, slots=True)
+class ReadModel:
+    """A model with its weights, before it has a runner."""
+
+    parts: Parts
+    tokenizer: Tokenizer
+    info: ModelInfo  #: its operators are those of the weights
+    num_threads: int  #: CPU threads that the model computes with
+    is_own_code: bool  #: False: transformers' modelling code
+    adapters: AdapterRack | None  #: None: no adapter can be loaded
+
+    def with_runner(self, runner: EagerRunner | DeviceRunner) -> LoadedModel:
+        """The model with a runner of these parts."""
+        operators = runner.operators_name if self.is_own_code else f"transformers, {runner.operators_name}"
+        info = replace(self.info, operators=operators)
+        return LoadedModel(
+            runner,
+            self.tokenizer,
+            self.parts.limits,
+            runner.pool_plan,
+            info,
+            self.parts.config,
+            self.num_threads,
+            adapters=self.adapters,
+        )
 
 
 def load_runner(config: EngineConfig, group: Group | None = None, build: Builder = build_runner) -> LoadedModel:
@@ -75,6 +111,16 @@ def load_runner(config: EngineConfig, group: Group | None = None, build: Builder
     makes the runner; the default chooses it by the device.
     """
     started = time.perf_counter()
+    read = read_model(config, group)
+    loaded = read.with_runner(build(read.parts))
+    seconds = time.perf_counter() - started
+    _log.info("loaded %s with %d threads in %.1f s", loaded.info, loaded.num_threads, seconds)
+    return loaded
+
+
+def read_model(config: EngineConfig, group: Group | None = None, tokenizer: Tokenizer | None = None) -> ReadModel:
+    """The first part of load_runner: everything but page pool and runner. tokenizer: of the same model, where it has
+    been read before; None: it is read."""
     group = group or Solo()
     device = choose_device(config.device, group.place.local_rank)
     config = with_device_defaults(config, device, group)
@@ -82,6 +128,8 @@ def load_runner(config: EngineConfig, group: Group | None = None, build: Builder
     settings = ConfigReader(read_config(folder), served_context=config.max_model_len)
     architecture = architecture_of(settings)
     pooling = read_pooling(folder)
+    if config.max_adapters:
+        _check_adapters(architecture, config, group)
     if architecture.code == "transformers":
         _log.warning("%s", cost_of_transformers(architecture.name))
     is_dummy = config.load_format == "dummy"
@@ -91,7 +139,7 @@ def load_runner(config: EngineConfig, group: Group | None = None, build: Builder
         num_parameters = _count_parameters(architecture, settings)
     else:
         num_parameters = checkpoint.num_parameters
-    dtype = _dtype(config.dtype, device, num_parameters, settings)
+    dtype = choose_dtype(config.dtype, device, num_parameters, settings)
     if device.type == "cpu":
         weight_bytes = num_parameters * dtype.itemsize // group.place.size
         torch.set_num_threads(config.num_threads or _num_threads(weight_bytes, group.place))
@@ -103,10 +151,10 @@ def load_runner(config: EngineConfig, group: Group | None = None, build: Builder
         has_int8_weights=config.weights == "int8",
         has_int4_weights=config.weights == "int4",
     )
-    model = _build(architecture, settings, config, checkpoint, quantised_by, dtype, device, operators, group)
-    tokenizer = Tokenizer.of_model(folder, has_weights=not is_dummy)
+    model, points = _build(architecture, settings, config, checkpoint, quantised_by, dtype, device, operators, group)
+    tokenizer = tokenizer or Tokenizer.of_model(folder, has_weights=not is_dummy)
     limits = ModelLimits(
-        max_model_len=_context_length(config, model),
+        max_model_len=context_length_of(config, model),
         vocab_size=model.vocab_size,
         eos_token_ids=tokenizer.eos_token_ids | read_eos_token_ids(folder),
     )
@@ -115,7 +163,6 @@ def load_runner(config: EngineConfig, group: Group | None = None, build: Builder
         raise CheckpointError(f"kv_dtype {config.kv_dtype}: {architecture.name} keeps no keys and values, only states")
     if config.kv_budget is not None:
         check_budget(architecture, model, device, kv_dtype, group.place.size)
-    runner = build(Parts(model, config, limits, dtype, kv_dtype, device, operators, group))
     info = ModelInfo(
         name=Path(config.model).name,
         architecture=architecture.name,
@@ -125,13 +172,45 @@ def load_runner(config: EngineConfig, group: Group | None = None, build: Builder
         revision="dummy" if checkpoint is None else checkpoint.revision,
         device=str(device),
         kv_dtype=str(kv_dtype).removeprefix("torch."),
-        operators=runner.operators_name if architecture.code == "agon" else f"transformers, {runner.operators_name}",
-        weights=", ".join(_roundings(config, quantised_by)),
+        operators=operators.name,
+        weights=", ".join(roundings(config, quantised_by)),
         pooling=pooling,
     )
-    seconds = time.perf_counter() - started
-    _log.info("loaded %s with %d threads in %.1f s", info, torch.get_num_threads(), seconds)
-    return LoadedModel(runner, tokenizer, limits, runner.pool_plan, info, config)
+    return ReadModel(
+        Parts(model, config, limits, dtype, kv_dtype, device, operators, group, points),
+        tokenizer,
+        info,
+        torch.get_num_threads(),
+        architecture.code == "agon",
+        None if points is None else AdapterRack(points, weight_reader(checkpoint, quantised_by)),
+    )
+
+
+def _check_adapters(architecture: Architecture, config: EngineConfig, group: Group) -> None:
+    """Raises CheckpointError where the model can have no adapters."""
+    if group.place.size > 1:
+        raise CheckpointError("adapters are not supported with tensor parallelism")
+    if architecture.code != "agon":
+        raise CheckpointError(f"adapters are not supported for {architecture.name}, which runs on transformers' code")
+
+
+def weight_reader(checkpoint: AnyCheckpoint | None, quantised_by: QuantisedFormat | None) -> ReadWeight:
+    """Reads linear layers' weights of the checkpoint once more, dequantised."""
+
+    def read(layer: str, num_outputs: int, num_inputs: int) -> torch.Tensor:
+        if checkpoint is None:
+            raise AdapterError("DoRA needs the base's weights, and dummy ones are not kept")
+        weights = CheckpointWeights(
+            checkpoint,
+            dtype=torch.float32,
+            device=torch.device("cpu"),
+            operators=TorchOperators(),
+            quantised_by=quantised_by,
+        )
+        weight = weights.take_linear_weight(layer, num_outputs, num_inputs)
+        return weight.dequantised() if isinstance(weight, QuantisedMatrix) else weight
+
+    return read
 
 
 def _build(
@@ -144,12 +223,22 @@ def _build(
     device: torch.device,
     operators: Operators,
     group: Group,
-) -> CausalLM:
+) -> tuple[CausalLM, AdapterPoints | None]:
+    def new_points() -> AdapterPoints | None:
+        if not config.max_adapters:
+            return None
+        return AdapterPoints(operators, dtype, device, config.max_adapters, config.max_adapter_rank)
+
+    points = new_points()
     if checkpoint is None:
-        dummy = DummyWeights(dtype=dtype, device=device, seed=config.seed, operators=operators, group=group)
-        return architecture.build(settings, dummy)
+        dummy = DummyWeights(
+            dtype=dtype, device=device, seed=config.seed, operators=operators, group=group, adapter_points=points
+        )
+        return architecture.build(settings, dummy), points
 
     def make(has_matrices: bool) -> CausalLM:
+        nonlocal points
+        points = new_points()  # those of the model that was built last
         weights = CheckpointWeights(
             checkpoint,
             dtype=dtype,
@@ -158,6 +247,7 @@ def _build(
             group=group,
             has_matrices=has_matrices,
             quantised_by=quantised_by,
+            adapter_points=points,
         )
         with torch.inference_mode():
             model = architecture.build(settings, of_whole_model(weights) if architecture.code == "agon" else weights)
@@ -165,11 +255,13 @@ def _build(
         return model
 
     if isinstance(operators, CppOperators) and architecture.code == "agon":
-        return build_with_packed_weights(make, operators, checkpoint, config, group.place)
-    return make(True)
+        model = build_with_packed_weights(make, operators, checkpoint, config, group.place)
+    else:
+        model = make(True)
+    return model, points
 
 
-def _roundings(config: EngineConfig, quantised_by: QuantisedFormat | None) -> list[str]:
+def roundings(config: EngineConfig, quantised_by: QuantisedFormat | None) -> list[str]:
     """How linear weights are quantised: by the checkpoint, and what is left by the configuration."""
     own = [] if quantised_by is None else [quantised_by.name]
     return own if config.weights == "auto" else [*own, config.weights]
@@ -181,7 +273,8 @@ def _count_parameters(architecture: Architecture, settings: ConfigReader) -> int
     return counter.num_parameters
 
 
-def _context_length(config: EngineConfig, model: CausalLM) -> int:
+def context_length_of(config: EngineConfig, model: CausalLM) -> int:
+    """Tokens of a request: the configured limit, else the model's. Raises CheckpointError if it is more than that."""
     if config.max_model_len is None:
         return model.max_positions
     if config.max_model_len > model.max_positions:
@@ -216,7 +309,8 @@ def choose_device(name: str, local_rank: int = 0) -> torch.device:
     return torch.device("cpu")
 
 
-def _dtype(name: str, device: torch.device, num_parameters: int, settings: ConfigReader) -> torch.dtype:
+def choose_dtype(name: str, device: torch.device, num_parameters: int, settings: ConfigReader) -> torch.dtype:
+    """The dtype of weights and computation. "auto": the checkpoint's own on CUDA; on CPU by the model's size."""
     if name != "auto":
         return {"bfloat16": torch.bfloat16, "float32": torch.float32}[name]
     if device.type == "cpu":

@@ -43,6 +43,10 @@ class AdmissionControl:
         self._num_requests = 0
         self._num_tokens = 0
 
+    def note_new_pool(self, rule: AdmissionRule) -> None:
+        """Another page pool serves from now on, in which every request fits that fitted before."""
+        self._rule = rule
+
     def check_request(
         self, prompt: tuple[int, ...], params: SamplingParams, resume: tuple[int, ...] = (), images: Images = ()
     ) -> None:

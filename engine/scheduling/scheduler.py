@@ -6,12 +6,15 @@ the core, from one thread. Knows pages through KVCache and Swapper alone, and no
 
 A step may be planned while another one is in flight. Sequences then continue from pending tokens; the output of a
 sequence that turns out to have ended is dropped. Preemption and failed allocations wait until no step is in flight.
+
+Where several models share a page pool each has a scheduler of its own. It may ask for pages of the others (`Reclaim`),
+and it gives pages up when it is told to (`give_way`).
 """
 
 from bisect import insort
 from dataclasses import dataclass
 from itertools import repeat
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from engine.batch import SampledToken, SequenceId, StepOutput, StepPlan
 from engine.config import EngineConfig
@@ -38,6 +41,15 @@ class SchedulerCounters:
     prefix_hit_tokens: int = 0  #: prompt tokens of them that the prefix cache had
 
 
+class Reclaim(Protocol):
+    """Takes used pages from other models that share the pool."""
+
+    def __call__(self, num_missing: int, num_wanted: int) -> bool:
+        """Try to make so many more large pages available, for a request that takes num_wanted in all. False: the model
+        is not entitled to them, or not yet; nothing may have changed."""
+        ...
+
+
 class NewToken(NamedTuple):
     """A sequence has got a token in this step; it is already appended."""
 
@@ -60,14 +72,15 @@ class Scheduler:
         admission: AdmissionControl,
         swapper: Swapper | None = None,
         in_flight: InFlight | None = None,
+        reclaim: Reclaim | None = None,
     ) -> None:
+        """reclaim: None: no other model shares the pool."""
         self._cache = cache
+        self._reclaim = reclaim
         self._in_flight = InFlight(cache) if in_flight is None else in_flight
-        self._swapper = swapper
         self._admission = admission
         self._max_batched_tokens = config.step_limits.max_batched_tokens
-        self._type_names = [layer_type.name for layer_type in cache.plan.types]
-        self._smallest_budget = cache.plan.smallest_budget
+        self.note_new_pool(swapper)
         self._waiting = WaitingQueue(cache)
         self._running: list[Request] = []  # by rank
         self._beams = Beams(cache)
@@ -83,6 +96,12 @@ class Scheduler:
         self.advanced: list[tuple[Request, BeamSearchState]] = []
         self.prompts_done: list[Request] = []  #: requests without output whose prompt the last commit has completed
         self.counters = SchedulerCounters()
+
+    def note_new_pool(self, swapper: Swapper | None) -> None:
+        """The page cache uses another pool from now on, and `swapper` another mirror."""
+        self._swapper = swapper
+        self._type_names = [layer_type.name for layer_type in self._cache.plan.types]
+        self._smallest_budget = self._cache.plan.smallest_budget
 
     # Requests come and go
 
@@ -126,27 +145,41 @@ class Scheduler:
         """Whether any request waits or runs."""
         return bool(self._waiting or self._running)
 
+    @property
+    def oldest_running(self) -> Request | None:
+        """The first of the running requests, which is preempted last."""
+        return self._running[0] if self._running else None
+
     # One step
 
-    def schedule(self) -> StepPlan | None:
-        """Plan the next step. None where nothing can be planned before a step in flight has been collected, and where
-        no request is left. Without `in_flight`, `commit` must follow before any other call."""
+    def schedule(self, max_tokens: int | None = None) -> StepPlan | None:
+        """Plan the next step. None where nothing can be planned before a step in flight has been collected or another
+        model has freed pages, and where no request is left. Without `in_flight`, `commit` must follow before any other
+        call.
+
+        max_tokens: of prompts, beside one token for each running sequence; None: as many as fit into a step.
+        """
         if not self.has_work or (self._in_flight and self._is_short):
             return None
         self._cache.begin_step(self._step + 1)
         self.started = []
-        builder = StepPlanBuilder(self._max_batched_tokens, self._type_names)
+        builder = StepPlanBuilder(self._budget(max_tokens), self._type_names)
         self._schedule_running(builder)
         self._is_short = builder.is_short
-        if self._running and not builder.scheduled and not self._in_flight:
+        if self._running and not builder.scheduled and not self._in_flight and self._fits_alone(self._running[0]):
             self._restart_alone(builder, *self._running)
         if not builder.is_short:  # else new requests would take the pages that it waits for
             self._admit_waiting(builder)
         if not builder.scheduled:
-            assert self._in_flight, "there is work, and the first request fits alone"
+            assert self._in_flight or self._reclaim, "there is work, and the first request fits alone"
             return None
         self._step += 1
         return builder.build(self._step)
+
+    def _budget(self, max_tokens: int | None) -> int:
+        if max_tokens is None or self._smallest_budget is not None:  # budgeted layers need whole prompts in one step
+            return self._max_batched_tokens
+        return min(self._max_batched_tokens, self.num_running + max_tokens)
 
     def commit(self, plan: StepPlan, output: StepOutput) -> list[NewToken]:
         """Take over a step's output: advance, publish full pages, fork completed prompts, append new tokens, advance
@@ -230,6 +263,8 @@ class Scheduler:
                 # in flight.
                 builder.is_short |= not self._waiting.is_refused(request)
                 return
+            if self._may_reclaim(1):
+                continue
             last_first = reversed(self._running)
             victim = next(other for other in last_first if other is request or other not in builder.scheduled)
             if victim is request:
@@ -267,7 +302,9 @@ class Scheduler:
                 break
             if self._sole not in (None, request):
                 continue
-            if not self._waiting.is_refused(request) and self._admit(builder, request):
+            if (not self._waiting.is_refused(request) and self._admit(builder, request)) or (
+                not passed and self._may_reclaim_for(request) and self._admit(builder, request)
+            ):
                 self._waiting.start(request, passed)
                 self._start_running(builder, request)
             elif self._waiting.may_be_passed(request):
@@ -331,6 +368,19 @@ class Scheduler:
         self._note_first_step(request, num_hit)
         return True
 
+    def _may_reclaim(self, num_missing: int, num_wanted: int | None = None) -> bool:
+        return self._reclaim is not None and self._reclaim(num_missing, num_wanted or num_missing)
+
+    def _may_reclaim_for(self, request: Request) -> bool:
+        """Ask other models for the pages that a waiting request lacks; whether another attempt may succeed."""
+        sequences = request.unfinished
+        if self._reclaim is None or len(sequences) > len(self._free_slots):
+            return False
+        lengths = [len(sequence.token_ids) + min(1, request.params.max_tokens) for sequence in sequences]
+        num_missing = self._cache.num_missing(lengths, request.num_prompt_tokens, num_spare_pages=self.num_running)
+        num_wanted = self._cache.rule.large_pages(self._cache.rule.needs(lengths, request.num_prompt_tokens))
+        return num_missing > 0 and self._may_reclaim(num_missing, num_wanted)
+
     def _take_slots(self, sequences: list[Sequence]) -> None:
         for sequence in sequences:
             sequence.slot = self._free_slots.pop()
@@ -354,6 +404,16 @@ class Scheduler:
                 sequence.num_computed = leader.num_computed
         request.is_forked = True
 
+    def _fits_alone(self, request: Request) -> bool:
+        """Whether the only running request would have room without any cached pages. Not so where other models use the
+        pool: then it keeps its pages and waits for theirs."""
+        if self._reclaim is None:
+            return True
+        sequences = request.unfinished
+        lengths = [len(sequence.token_ids) + 1 for sequence in sequences]
+        ids = [sequence.sequence_id for sequence in sequences]
+        return self._cache.fits_after_freeing(ids, lengths, request.num_prompt_tokens)
+
     def _restart_alone(self, builder: StepPlanBuilder, request: Request) -> None:
         """Recompute the only running request, which has no room although it fits, in an empty pool.
 
@@ -364,6 +424,39 @@ class Scheduler:
         self._cache.stop_caching()
         self._sole = request
 
+    def give_way(self) -> StepPlan | None:
+        """Preempt the latest running request, for another model that shares the pool. No step is in flight.
+
+        Returns a plan without sequences that moves its pages to the mirror, to be carried out at once; None: there is
+        nothing to move.
+        """
+        assert not self._in_flight
+        builder = StepPlanBuilder(0, self._type_names)
+        self._preempt(builder, self._running[-1])
+        plan = builder.build(self._step)
+        return plan if plan.swap_outs else None
+
+    def give_up_pages(self) -> None:
+        """Preempt all requests; they will be recomputed, those too whose pages are in the mirror. No step is in
+        flight."""
+        assert not self._in_flight
+        swapper, self._swapper = self._swapper, None
+        builder = StepPlanBuilder(0, self._type_names)
+        for request in list(self._running):
+            self._preempt(builder, request)
+        for request in self._waiting.all() if swapper is not None else ():
+            if swapper is not None and swapper.has(request):
+                swapper.drop(request)
+                self._forget_computed(request)
+
+    def _forget_computed(self, request: Request) -> None:
+        """Free all pages of a request, which is computed again from its tokens."""
+        for sequence in request.unfinished:
+            self._cache.free(sequence.sequence_id)
+            sequence.num_computed = 0
+        self._beams.forget_reports(request)
+        request.is_forked = False
+
     def _preempt(self, builder: StepPlanBuilder, request: Request) -> None:
         """Take all pages and slots of a request away and queue it again: its pages are swapped out, or recomputed when
         it resumes. It keeps its tokens."""
@@ -372,11 +465,7 @@ class Scheduler:
         if moves is not None:
             builder.swap_out(moves)
         else:
-            for sequence in request.unfinished:
-                self._cache.free(sequence.sequence_id)
-                sequence.num_computed = 0
-            self._beams.forget_reports(request)
-            request.is_forked = False
+            self._forget_computed(request)
         for sequence in request.unfinished:
             self._free_slot(sequence)
         self._cache.end_request(request.arrival)

@@ -26,6 +26,7 @@ class StepPlanBuilder:
     _copies: list[PageCopy] = field(default_factory=list)
     _single: list[ScheduledSequence] = field(default_factory=list)  # one token each: decodes
     _chunks: list[ScheduledSequence] = field(default_factory=list)
+    _has_adapters: bool = False
 
     def send_table(self, sequence: Sequence, tables: Iterable[tuple[int, ...]]) -> None:
         """Send the sequence's whole page tables, because its slot is new to the runner. tables: by layer type."""
@@ -88,7 +89,9 @@ class StepPlanBuilder:
             scored,
             pooled,
             request.banned_next(sequence) if samplers and request.params.bad_words_ids else (),
+            request.adapter,
         )
+        self._has_adapters |= request.adapter != 0
         (self._single if end - start == 1 else self._chunks).append(scheduled)
         self.budget = max(0, self.budget - (end - start))
         sequence.num_computed = end
@@ -96,7 +99,10 @@ class StepPlanBuilder:
             sampler.num_pending += 1
 
     def build(self, step: int) -> StepPlan:
-        """The finished plan, with decodes before chunks of prompts."""
+        """The finished plan, with decodes before chunks of prompts, and rows of the same adapter together."""
+        if self._has_adapters:
+            for part in (self._single, self._chunks):
+                part.sort(key=lambda scheduled: scheduled.adapter)
         return StepPlan(
             step=step,
             page_table_updates=tuple(self._updates),

@@ -80,13 +80,19 @@ class Swapper:
         if plan.swap_outs or plan.swap_ins:
             self._costs.note_moves(self._num_bytes(plan.swap_outs + plan.swap_ins), output.move_s)
 
-    def plan_trial_moves(self) -> StepPlan:
+    def plan_trial_moves(self, *, in_null_pages: bool = False) -> StepPlan:
         """A step that only moves a few pages out and in again, to measure the cost. Only for an engine before its first
-        request, while no page holds data."""
+        request, while no page holds data.
+
+        in_null_pages: other models have data in the pool: only null pages are moved, which hold nothing.
+        """
         kind = self._cache.plan.types[0]
         ratio = self._cache.plan.ratio(kind)
         num_large = min(self._cache.plan.num_usable_large_pages, self.mirror.plan.num_usable_large_pages)
-        first = NUM_NULL_LARGE_PAGES * ratio
+        if in_null_pages:
+            first, num_large = 0, NUM_NULL_LARGE_PAGES
+        else:
+            first = NUM_NULL_LARGE_PAGES * ratio
         pages = range(first, first + min(_NUM_TRIAL_PAGES, num_large * ratio))
         moves = tuple(PageMove(kind.name, page, page) for page in pages)
         return StepPlan(0, (), (), (), swap_outs=moves, swap_ins=moves)

@@ -46,6 +46,10 @@ class WaitingQueue:
         for other in passed:
             other.num_overtaken += 1
 
+    def all(self) -> list[Request]:
+        """All waiting requests."""
+        return list(self._requests)
+
     def candidates(self) -> list[Request]:
         """The first waiting requests, as many as one step examines."""
         return self._requests[:MAX_LOOKED_AT]

@@ -9,6 +9,7 @@ from pydantic import BaseModel
 
 from model_worker.access import require_worker
 from model_worker.engine_protocol import Piece
+from model_worker.models import Models
 from model_worker.worker import ANSWER_ERRORS, Worker
 from service_kit.bodies import Bodies
 from service_kit.event_stream import EventStream, until_disconnect
@@ -39,12 +40,11 @@ router = APIRouter(prefix="/internal", dependencies=[Depends(require_worker)])
     request=GenerateRequest,
     example={"request_id": "example", "messages": [{"role": "user", "content": "What is 17 + 25?"}]},
     answer=Answer(events={"delta": GenerateDelta, "finished": GenerateFinished, "failed": GenerateFailed}),
-    errors=(ErrorCode.STALE_EPOCH, *ANSWER_ERRORS),
+    errors=(ErrorCode.STALE_EPOCH, ErrorCode.MODEL_NOT_FOUND, *ANSWER_ERRORS),
 )
 async def generate(request: Request) -> Response:
     """A stream of tokens and their text. With `resume_token_ids` it continues an answer that another replica began."""
-    worker: Worker = request.app.state.worker
-    asked = await _asked(request, GenerateRequest)
+    worker, asked = await _asked(request, GenerateRequest)
     answer = worker.answer(asked)
     await anext(answer)  # Accepted; a refusal is raised here and becomes an ordinary error response
     return EventStream(_events(answer), source=answer, stall_s=worker.settings.slow_client_s)
@@ -57,12 +57,11 @@ async def generate(request: Request) -> Response:
     request=EmbedRequest,
     example={"request_id": "example", "inputs": ["What is 17 + 25?"]},
     answer=EmbedReply,
-    errors=(ErrorCode.STALE_EPOCH, *ANSWER_ERRORS),
+    errors=(ErrorCode.STALE_EPOCH, ErrorCode.MODEL_NOT_FOUND, *ANSWER_ERRORS),
 )
 async def embed(request: Request) -> Response:
     """One vector for each input."""
-    worker: Worker = request.app.state.worker
-    asked = await _asked(request, EmbedRequest)
+    worker, asked = await _asked(request, EmbedRequest)
     reply = await until_disconnect(request, worker.embed(asked))
     return Response(reply.model_dump_json(), media_type="application/json")
 
@@ -74,38 +73,54 @@ async def embed(request: Request) -> Response:
     request=TokensRequest,
     example={"token_ids": [1, 2]},
     answer=TokensReply,
-    errors=(ErrorCode.STALE_EPOCH, ErrorCode.NO_WORKER),
+    errors=(ErrorCode.STALE_EPOCH, ErrorCode.MODEL_NOT_FOUND, *ANSWER_ERRORS),
 )
 async def tokens(request: Request) -> TokensReply:
     """What `/tokenize` and `/detokenize` of a controller ask."""
-    worker: Worker = request.app.state.worker
-    asked = await _asked(request, TokensRequest)
+    worker, asked = await _asked(request, TokensRequest)
     return await worker.tokens(asked)
 
 
 @router.get("/pool")
-@documented("Answers", "Look at the page pool", answer=PoolView, errors=(ErrorCode.NO_WORKER,))
-async def pool(request: Request) -> PoolView:
-    """Bytes and pages by state, and the pool in the order of its addresses."""
-    worker: Worker = request.app.state.worker
-    load = worker.engine.load()
+@documented(
+    "Answers",
+    "Look at the page pool",
+    parameters={"model": "which model of the worker; absent: its only one"},
+    answer=PoolView,
+    errors=(ErrorCode.MODEL_NOT_FOUND, ErrorCode.NO_WORKER),
+)
+async def pool(request: Request, model: str | None = None) -> PoolView:
+    """Bytes and pages by state, and the pool in the order of its addresses. A model that sleeps has none."""
+    models: Models = request.app.state.models
+    worker = models.get(model)
+    load = worker.load() or worker.engine.load()
     return PoolView(
         kv_bytes_used=load.kv_bytes_used,
         kv_bytes_evictable=load.kv_bytes_evictable,
         kv_bytes_total=load.kv_bytes_total,
         pages=load.pages,
-        picture=await worker.engine.picture(),
+        picture=await worker.engine.picture() if worker.is_resident else None,
     )
 
 
-async def _asked(request: Request, model: type[Asked]) -> Asked:
-    """The body of a request that is meant for this start of the worker. Raises ApiError."""
-    worker: Worker = request.app.state.worker
+async def _asked(request: Request, model: type[Asked]) -> tuple[Worker, Asked]:
+    """The body of a request, and the model that it is meant for, in this start of the worker. Raises ApiError."""
+    models: Models = request.app.state.models
     bodies: Bodies = request.app.state.bodies
     asked = await bodies.parse(request, model)
+    try:
+        worker = models.get(asked.model)
+    except ApiError:
+        if asked.epoch is None:
+            raise
+        raise _stale() from None  # the registration that the caller has seen is no more
     if asked.epoch is not None and asked.epoch not in worker.epochs:
-        raise ApiError(ErrorCode.STALE_EPOCH, "This worker is not the one that the request is meant for.")
-    return asked
+        raise _stale()
+    return worker, asked
+
+
+def _stale() -> ApiError:
+    return ApiError(ErrorCode.STALE_EPOCH, "This worker is not the one that the request is meant for.")
 
 
 async def _events(answer: AsyncGenerator[Piece, None]) -> AsyncGenerator[bytes, None]:

@@ -1,4 +1,4 @@
-"""The one model of this worker behind the OpenAI routes (service_kit/openai), complete enough to be used without a
+"""The models of this worker behind the OpenAI routes (service_kit/openai), complete enough to be used without a
 controller."""
 
 from collections.abc import AsyncGenerator, Sequence
@@ -9,12 +9,13 @@ from fastapi import APIRouter, Request
 
 from model_worker.access import Credentials
 from model_worker.engine_protocol import Accepted
-from model_worker.worker import ANSWER_ERRORS, Worker
+from model_worker.models import Models
+from model_worker.worker import ANSWER_ERRORS
 from service_kit.openai.backend import with_salt
 from service_kit.route_docs import documented
 from wire.answers import Delta, Finished
 from wire.embeddings import EmbedReply, EmbedRequest
-from wire.errors import ApiError, ErrorCode
+from wire.errors import ErrorCode
 from wire.openai.models import ModelObject
 from wire.probes import WorkerVersion
 from wire.workers import GenerateRequest, TokensReply, TokensRequest
@@ -25,41 +26,43 @@ class WorkerBackend:
 
     errors = (ErrorCode.MODEL_NOT_FOUND, *ANSWER_ERRORS)
 
-    def __init__(self, worker: Worker, credentials: Credentials) -> None:
-        self._worker = worker
+    def __init__(self, models: Models, credentials: Credentials) -> None:
+        self._models = models
         self._credentials = credentials
-        self.stall_s = worker.settings.slow_client_s
+        self.stall_s = models.settings.slow_client_s
 
     def models(self) -> Sequence[ModelObject]:
-        """The one model, by its alias (`agon serve NAME=PATH_OR_HUB_ID`), also while it is being loaded."""
-        worker = self._worker
-        context_length = worker.engine.card.context_length if worker.load() is not None else None
-        return [ModelObject(id=worker.settings.model_name, created=worker.started_at, max_model_len=context_length)]
+        """All models by their aliases (`agon serve NAME=PATH_OR_HUB_ID`), also while they are being loaded."""
+        return [
+            ModelObject(
+                id=worker.name,
+                created=worker.started_at,
+                max_model_len=worker.card.context_length if worker.load() is not None else None,
+            )
+            for worker in self._models.served
+        ]
 
     async def answer(
         self, request: Request, model: str, generate: GenerateRequest
     ) -> AsyncGenerator[Delta | Finished, None]:
         """As Backend.answer."""
-        if model != self._worker.settings.model_name:
-            raise ApiError(ErrorCode.MODEL_NOT_FOUND, "This worker does not serve that model.", param="model")
+        worker = self._models.get(model)
         salted = with_salt(generate, self._credentials.cache_salt(request))
-        async with aclosing(self._worker.answer(salted)) as pieces:
+        async with aclosing(worker.answer(salted)) as pieces:
             async for piece in pieces:
                 if not isinstance(piece, Accepted):
                     yield piece
 
     async def embed(self, request: Request, model: str, embed: EmbedRequest) -> EmbedReply:
         """As Backend.embed."""
-        if model != self._worker.settings.model_name:
-            raise ApiError(ErrorCode.MODEL_NOT_FOUND, "This worker does not serve that model.", param="model")
+        worker = self._models.get(model)
         salt = self._credentials.cache_salt(request)
-        return await self._worker.embed(embed.model_copy(update={"cache_salt": salt}))
+        return await worker.embed(embed.model_copy(update={"cache_salt": salt}))
 
     async def tokens(self, request: Request, model: str, asked: TokensRequest) -> TokensReply:
         """As Backend.tokens."""
-        if model != self._worker.settings.model_name:
-            raise ApiError(ErrorCode.MODEL_NOT_FOUND, "This worker does not serve that model.", param="model")
-        return await self._worker.tokens(asked)
+        worker = self._models.get(model)
+        return await worker.tokens(asked)
 
 
 def add_version_route(router: APIRouter) -> None:

@@ -4,7 +4,7 @@ from service_kit.route_docs import ServiceDoc
 
 WORKER_DOC = ServiceDoc(
     title="Agon model worker",
-    about="One model behind an OpenAI-compatible API, and the internal API that controllers call.",
+    about="One or several models behind an OpenAI-compatible API, and the internal API that controllers call.",
     server="http://127.0.0.1:8200",
     access={
         "open": "none",

@@ -23,7 +23,7 @@ from model_worker.app import create_app
 from model_worker.config import WorkerSettings
 from model_worker.engine_protocol import Engine, Piece
 from model_worker.engines import load_engine
-from model_worker.heartbeat import Heartbeat
+from model_worker.heartbeat import Heartbeat, controller_client
 from tests.controller.support.arena import WORKER_TOKEN, Arena, eventually, make_settings, running_arena
 from tests.controller.support.running import running_app, running_store
 
@@ -119,7 +119,8 @@ async def open_target(engines: Engines, folder: Path, **changes: object) -> Asyn
             for model, engine in engines.by_model.items():
                 app = create_app(_settings(model, arena.url), engine)
                 url = await stack.enter_async_context(running_app(app))
-                heartbeat = Heartbeat(app.state.worker, url=url, boot_id=uuid.uuid4().hex, token=WORKER_TOKEN)
+                client = await stack.enter_async_context(controller_client(WORKER_TOKEN))
+                heartbeat = Heartbeat(app.state.models.get(), client, url=url, boot_id=uuid.uuid4().hex)
                 heartbeat.start()
                 stack.push_async_callback(heartbeat.stop)
                 worker_urls[model] = url

@@ -42,7 +42,7 @@ async def test_a_card_is_written_in_parts_and_a_model_is_retired_and_put_back(
 
     await _run(arena, "retire", "lab/raven", "--on", "2026-01-31")
     assert (await _card(arena)).retired == "2026-01-31"
-    await _run(arena, "list")
+    await _run(arena, "cards")
     assert "7,000,000" in capsys.readouterr().out
     await _run(arena, "retire", "lab/raven", "--undo")
     card = await _card(arena)

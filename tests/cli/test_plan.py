@@ -78,3 +78,24 @@ def test_the_plan_for_people_names_types_designs_and_the_reason(capsys: pytest.C
 def test_what_cannot_be_planned_is_explained_in_a_sentence(arguments: list[str], complaint: str) -> None:
     with pytest.raises(SystemExit, match=complaint):
         main(["plan", *arguments])
+
+
+def test_adapters_are_counted_beside_the_pool(capsys: pytest.CaptureFixture[str]) -> None:
+    numbers = {"max_adapters": "4", "max_adapter_rank": "16"}
+    flags = [part for name, value in numbers.items() for part in (f"--{name.replace('_', '-')}", value)]
+    adapters = plan_data(capsys, "llama-3.1-8b", *flags)["adapters"]
+    # hidden 4096, heads 4096 and 1024, feed-forward 14336, 32 layers, bfloat16
+    per_layer = 2 * (4096 + 4096) + 2 * (4096 + 1024) + 3 * (4096 + 14336)
+    assert adapters == {"count": 4, "rank": 16, "bytes_each": 16 * per_layer * 32 * 2}
+    assert "4 adapters of rank 16 on all layers take 320 MiB" in plan(capsys, "llama-3.1-8b", *flags)
+
+
+def test_several_models_share_one_large_page(capsys: pytest.CaptureFixture[str]) -> None:
+    data = plan_data(capsys, "--model", "llama-3.1-8b", "--model", "gemma-3-12b")
+    assert data["fits_well"]
+    for model in data["models"].values():
+        assert all(kind["small_page_bytes"] * kind["ratio"] == data["large_page_bytes"] for kind in model["types"])
+        assert model["waste"] - model["waste_alone"] <= 0.05
+    text = plan(capsys, "llama-3.1-8b", "--model", "gemma-3-12b")
+    assert "One pool for 2 models" in text
+    assert "gemma-3-12b" in text

@@ -17,6 +17,7 @@ from model_worker.app import create_app
 from model_worker.config import WorkerSettings
 from model_worker.echo_engine import EchoEngine
 from model_worker.engine_protocol import Engine
+from model_worker.models import Models
 from model_worker.worker import Worker
 from service_kit.heads import BoundedHttp
 from tests.api_page import only_declared_errors
@@ -32,8 +33,12 @@ class Served:
 
     url: str
     client: httpx.AsyncClient
-    worker: Worker
+    models: Models
     engine: Engine
+
+    @property
+    def worker(self) -> Worker:
+        return self.models.get()
 
 
 @pytest.fixture(autouse=True)
@@ -63,7 +68,7 @@ def serve(
         app = create_app(make_settings(**given), engine)
         hooks = {"response": [only_declared_errors(app)]}
         async with listening(app) as url, client_of(url, event_hooks=hooks) as client:
-            yield Served(url=url, client=client, worker=app.state.worker, engine=engine)
+            yield Served(url=url, client=client, models=app.state.models, engine=engine)
 
     return serve_engine
 

@@ -11,8 +11,8 @@ from model_worker.access import Credentials
 from model_worker.app import create_app, user_router
 from model_worker.config import WorkerSettings
 from model_worker.echo_engine import EchoEngine
-from model_worker.routes import internal, probes
-from model_worker.worker import Worker
+from model_worker.models import Models
+from model_worker.routes import internal, probes, served_models
 from service_kit.bodies import Bodies
 
 OPEN = {"/health", "/ready"}
@@ -30,7 +30,16 @@ USER = {
     "/detokenize",
     "/version",
 }
-WORKER = {"/internal/generate", "/internal/embed", "/internal/pool", "/internal/tokens"}
+WORKER = {
+    "/internal/generate",
+    "/internal/embed",
+    "/internal/pool",
+    "/internal/tokens",
+    "/internal/models",
+    "/internal/models/remove",
+    "/internal/models/sleep",
+    "/internal/models/wake",
+}
 
 CREDENTIALS = {
     "none": None,
@@ -48,8 +57,8 @@ CREDENTIALS = {
 
 def routes() -> Iterator[tuple[str, str]]:
     settings = WorkerSettings(model="echo", engine="echo")
-    user = user_router(Worker(settings), Credentials.from_settings(settings), Bodies(1))
-    for router in (probes.router, probes.metrics_router, user, internal.router):
+    user = user_router(Models(settings), Credentials.from_settings(settings), Bodies(1))
+    for router in (probes.router, probes.metrics_router, user, internal.router, served_models.router):
         for route in router.routes:
             for method in route.methods:  # type: ignore[attr-defined]
                 yield method, route.path  # type: ignore[attr-defined]
@@ -71,7 +80,7 @@ def client_of(app: FastAPI) -> httpx.AsyncClient:
 
 def test_every_route_has_a_rule_and_no_other_is_served(app: FastAPI) -> None:
     assert {path for _, path in routes()} == OPEN | STAND_ALONE | USER | WORKER
-    assert len(app.routes) == 4, "only the four routers: a route added to the app itself would have no guard"
+    assert len(app.routes) == 5, "only the five routers: a route added to the app itself would have no guard"
 
 
 @pytest.mark.parametrize(("method", "path"), list(routes()))

@@ -36,7 +36,7 @@ async def test_leaving_in_mid_answer_aborts_it(
         request.cancel()
         await eventually(lambda: is_idle(engine))
         counted = 'agon_requests_aborted_total{model_name="echo"} 1.0'
-        await eventually(lambda: counted in served.worker.metrics.render().decode())
+        await eventually(lambda: counted in served.models.metrics.render().decode())
 
 
 async def test_leaving_the_queue_gives_the_place_back(serve: Serve, chat_body: Any, eventually: Any) -> None:

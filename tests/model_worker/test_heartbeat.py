@@ -12,7 +12,7 @@ from fastapi.responses import JSONResponse, Response
 
 from model_worker.config import WorkerSettings
 from model_worker.echo_engine import EchoEngine
-from model_worker.heartbeat import Heartbeat
+from model_worker.heartbeat import Heartbeat, controller_client
 from model_worker.worker import Worker
 from wire.chat import SamplingOptions
 from wire.errors import ApiError, ErrorCode
@@ -87,12 +87,13 @@ def beating(make_settings: Callable[..., WorkerSettings]) -> Beating:
         *urls: str, engine: EchoEngine | None = None, **given: Any
     ) -> AsyncIterator[tuple[Worker, Heartbeat]]:
         worker = Worker(make_settings(controller_urls=urls, **given), engine or EchoEngine(tokens_per_s=100))
-        heartbeat = Heartbeat(worker, url="http://127.0.0.1:1", boot_id="boot-0001", token=TOKEN)
-        heartbeat.start()
-        try:
-            yield worker, heartbeat
-        finally:
-            await heartbeat.stop()
+        async with controller_client(TOKEN) as client:
+            heartbeat = Heartbeat(worker, client, url="http://127.0.0.1:1", boot_id="boot-0001")
+            heartbeat.start()
+            try:
+                yield worker, heartbeat
+            finally:
+                await heartbeat.stop()
 
     return start
 
@@ -196,13 +197,15 @@ async def test_an_error_that_nothing_maps_does_not_end_a_link(
     lost = _LostOnce(3)
     async with serve_app(controller_over(register)) as url:
         worker = Worker(make_settings(controller_urls=(url,)), EchoEngine(tokens_per_s=100))
-        heartbeat = Heartbeat(worker, url="http://127.0.0.1:1", boot_id="boot-0001", token=TOKEN, transport=lost)
+        client = controller_client(TOKEN, lost)
+        heartbeat = Heartbeat(worker, client, url="http://127.0.0.1:1", boot_id="boot-0001")
         heartbeat.start()
         await eventually(lambda: not worker.is_ready)
         lost.may_go_on.set()
         num_beats = len(register.beats)
         await eventually(lambda: worker.is_ready and len(register.beats) > num_beats + 1)
         await heartbeat.stop()
+        await client.aclose()
     assert "link_failed" in caplog.messages
 
 
@@ -262,10 +265,12 @@ async def test_wrong_token_is_tried_again_and_never_logged(
     register = Register()
     async with serve_app(controller_over(register)) as url:
         worker = Worker(make_settings(controller_urls=(url,)), EchoEngine())
-        heartbeat = Heartbeat(worker, url="http://127.0.0.1:1", boot_id="boot-0001", token="a-wrong-token")
+        client = controller_client("a-wrong-token")
+        heartbeat = Heartbeat(worker, client, url="http://127.0.0.1:1", boot_id="boot-0001")
         heartbeat.start()
         await eventually(lambda: len(caplog.records) > 0)
         await heartbeat.stop()
+        await client.aclose()
     assert register.registrations == []
     assert [record.fields["reason"] for record in caplog.records][:1] == ["unauthorized"]  # type: ignore[attr-defined]
     assert "a-wrong-token" not in str([vars(record) for record in caplog.records])

@@ -10,7 +10,7 @@ from model_worker.main import build_parser, read_settings
 
 #: Field (AGON_ and its name in capitals is the variable), flag, default. A release adds its new settings.
 NAMES: tuple[tuple[str, str | None, Any], ...] = (
-    ("model", "--model", ...),
+    ("model", "--model", ()),
     ("engine", "--engine", "paged"),
     ("engine_process", "--engine-process", "auto"),
     ("host", "--host", "127.0.0.1"),

@@ -32,6 +32,7 @@ from wire.errors import ApiError, ErrorCode
 from wire.ids import NoticeId
 from wire.judgements import CastJudgement
 from wire.notices import AcceptTerms, Notice, NoticeList, TermsView
+from wire.served_models import AdminActOnModel, AdminAddModel, AdminServed, ServedModel, WorkerModels
 
 ADMIN_TOKEN = "admin-token-of-the-fake"
 
@@ -52,6 +53,7 @@ class FakeAdmin:
     actions: list[Action] = field(default_factory=list)
     voided: set[str] = field(default_factory=set)  #: battles
     users: tuple[str, ...] = ()  #: administrators whose name a proxy sends
+    residences: dict[str, Any] = field(default_factory=dict)  #: of models that were added, slept or woke
     ids: Any = field(default_factory=lambda: itertools.count(1))
 
     @property
@@ -78,6 +80,29 @@ class FakeAdmin:
             reason=reason or "",
         )
         self.actions.insert(0, entry)
+
+    def served(self, models: tuple[str, ...]) -> AdminServed:
+        rows = tuple(
+            ServedModel(
+                name=name,
+                source=f"/models/{name}",
+                residence=self.residences.get(name, "resident"),
+                memory_bytes=270 << 20,
+                wanted_bytes=270 << 20,
+                running=0,
+                waiting=0,
+                idle_s=3.0,
+            )
+            for name in (*models, *(name for name in self.residences if name not in models))
+        )
+        urls = ("http://127.0.0.1:8200", "http://127.0.0.1:8201")
+        return AdminServed(
+            processes=(
+                WorkerModels(models=rows, memory_bytes=1 << 30, memory_limit=40 << 30, url=urls[0], worker_ids={}),
+                WorkerModels(models=(), memory_bytes=0, url=urls[1], worker_ids={}),
+            ),
+            silent=("http://127.0.0.1:8209",),
+        )
 
     def view(self, models: tuple[str, ...]) -> AdminView:
         switches = {model: self.switches.get(model, ModelSwitch()) for model in models}
@@ -184,6 +209,11 @@ def _add_views(app: FastAPI, admin: FakeAdmin, models: tuple[str, ...]) -> None:
         _check(request, admin)
         return ActionList(actions=tuple(admin.actions[:count]), next=None)
 
+    @app.get("/arena/admin/served")
+    async def served(request: Request) -> AdminServed:
+        _check(request, admin)
+        return admin.served(models)
+
     @app.get("/arena/admin/actions/export")
     async def export(request: Request) -> PlainTextResponse:
         _check(request, admin)
@@ -191,6 +221,20 @@ def _add_views(app: FastAPI, admin: FakeAdmin, models: tuple[str, ...]) -> None:
 
 
 def _add_changes(app: FastAPI, admin: FakeAdmin, models: tuple[str, ...]) -> None:
+    @app.post("/arena/admin/served", status_code=202)
+    async def add_served(request: Request, body: AdminAddModel) -> ServedModel:
+        _check(request, admin)
+        admin.note("add_model", body.name, {"source": body.source}, body.reason)
+        admin.residences[body.name] = "resident"
+        return admin.served(models).processes[0].models[-1]
+
+    @app.post("/arena/admin/served/act")
+    async def act_served(request: Request, body: AdminActOnModel) -> AdminServed:
+        _check(request, admin)
+        admin.note(f"{body.action}_model", body.name, {}, body.reason)  # type: ignore[arg-type]
+        admin.residences[body.name] = "asleep" if body.action == "sleep" else "resident"
+        return admin.served(models)
+
     @app.put("/arena/admin/models/{model:path}")
     async def set_model(request: Request, model: str, body: SetModel) -> ModelSwitch:
         _check(request, admin)

@@ -64,7 +64,7 @@ def test_the_token_stays_in_the_tab_until_the_operator_signs_out(visit: Visit) -
 
 def test_a_model_is_switched_off_and_weighed_with_a_reason(visit: Visit, admin: FakeAdmin) -> None:
     page = opened(visit)
-    row = page.get_by_role("form", name=MODELS[0])
+    row = page.get_by_role("form", name=MODELS[0], exact=True)
     row.get_by_label(words.IS_ON, exact=True).uncheck()
     row.get_by_label(words.WEIGHT).fill("2.5")
     row.get_by_label(words.REASON).fill("too slow <today>")
@@ -82,7 +82,7 @@ def test_a_model_is_added_by_its_card_retired_and_put_back(visit: Visit, admin: 
     cards, arena.cards = arena.cards, [BoardCard(model=MODELS[1], provider="Tit Works", joules_per_token=0.5)]
     try:
         page = opened(visit)
-        form = page.get_by_role("form", name=words.NEW_MODEL)
+        form = page.get_by_role("form", name=words.NEW_MODEL, exact=True)
         form.get_by_label(words.NEW_MODEL).fill("lab/finch-2")
         form.get_by_label(words.PROVIDER).fill("Lab & Sons")
         form.get_by_label(words.REASON).fill("asked for")
@@ -92,7 +92,7 @@ def test_a_model_is_added_by_its_card_retired_and_put_back(visit: Visit, admin: 
         assert (new.model, new.provider, new.licence, new.retired) == ("lab/finch-2", "Lab & Sons", None, None)
         assert admin.actions[0].reason == "asked for"
 
-        form = page.get_by_role("form", name=words.RETIREMENT)
+        form = page.get_by_role("form", name=words.RETIREMENT, exact=True)
         form.get_by_label(words.RETIREMENT).select_option(f"{words.RETIRE}: {MODELS[1]}")
         form.get_by_role("button", name=words.SAVE).click()
         back = f"{words.PUT_BACK}: {MODELS[1]}"
@@ -132,7 +132,7 @@ def test_a_notice_is_shown_until_it_is_removed(visit: Visit, admin: FakeAdmin) -
     done(page)
     [notice] = admin.notices
     assert (notice.text, notice.severity, notice.ends is not None) == ("Back at <noon>.", "critical", True)
-    row = page.get_by_role("form", name="Back at <noon>.")
+    row = page.get_by_role("form", name="Back at <noon>.", exact=True)
     assert words.NOTICE_STATES["now"] in row.inner_text()
     row.get_by_role("button", name=words.REMOVE).click()
     row.wait_for(state="detached")
@@ -175,6 +175,25 @@ def test_older_votes_are_a_page_further(visit: Visit) -> None:
     page.wait_for_function("document.querySelector('[data-act=judge_votes] [name=battle_id]').value === 'battle-35'")
     page.get_by_role("button", name=words.NEWEST).click()
     page.wait_for_function("document.querySelector('[data-act=judge_votes] [name=battle_id]').value === 'battle-60'")
+
+
+def test_a_model_is_put_to_sleep_and_another_is_added(visit: Visit, admin: FakeAdmin) -> None:
+    page = opened(visit)
+    section = page.get_by_role("region", name=words.SERVED)
+    assert words.RESIDENCES["resident"] in section.inner_text()
+    row = section.locator("[data-act=act_served]").first
+    name = row.locator("[name=name]").input_value()
+    row.get_by_label(words.ACTION).select_option("sleep")
+    row.get_by_role("button", name=words.DO).click()
+    done(page)
+    assert admin.residences == {name: "asleep"}
+    section.get_by_text(words.RESIDENCES["asleep"]).wait_for()
+    form = section.locator("[data-act=add_served]")
+    form.get_by_label(words.ADD_MODEL).fill("mine")
+    form.get_by_label(words.SOURCE).fill("/models/mine")
+    form.get_by_role("button", name=words.ADD).click()
+    section.get_by_role("form", name=f"{words.MEMORY_OF} mine", exact=True).wait_for()
+    assert (admin.actions[0].action, admin.actions[0].values) == ("add_model", {"source": "/models/mine"})
 
 
 def test_failures_and_limits_are_shown_and_the_log_is_exported(visit: Visit, admin: FakeAdmin) -> None:

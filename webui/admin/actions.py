@@ -12,11 +12,21 @@ from wire.ids import NoticeId, WorkerId
 from wire.judgements import CastJudgement
 from wire.model_cards import BoardCard
 from wire.model_names import is_model_name
+from wire.served_models import AdminActOnModel, AdminAddModel
 
 _CARD_FIELDS = ("provider", "licence", "released")
 
 FormName = Literal[
-    "set_model", "put_card", "retire_model", "drain_worker", "add_notice", "remove_notice", "set_terms", "judge_votes"
+    "set_model",
+    "put_card",
+    "retire_model",
+    "drain_worker",
+    "add_notice",
+    "remove_notice",
+    "set_terms",
+    "judge_votes",
+    "add_served",
+    "act_served",
 ]
 
 
@@ -61,6 +71,25 @@ def _request(act: Act) -> AdminRequest:
         case "drain_worker":
             drain = DrainWorker(is_drained=bool(fields["is_drained"]), reason=reason)
             return AdminRequest("POST", f"/arena/admin/workers/{WorkerId(fields['worker_id'])}/drain", drain)
+        case "add_served":
+            added = AdminAddModel(
+                name=fields["name"].strip(),
+                source=fields["source"].strip(),
+                worker=fields.get("worker") or None,
+                reason=reason,
+            )
+            return AdminRequest("POST", "/arena/admin/served", added)
+        case "act_served":
+            wanted_of_it = AdminActOnModel.model_validate(
+                {
+                    "name": fields["name"],
+                    "action": fields["action"],
+                    "worker": fields["worker"],
+                    "to": fields.get("to") or None,
+                    "reason": reason,
+                }
+            )
+            return AdminRequest("POST", "/arena/admin/served/act", wanted_of_it)
         case "add_notice":
             notice = CreateNotice.model_validate(
                 {

@@ -10,6 +10,7 @@ from html import escape
 
 from webui import texts
 from webui.admin import words
+from webui.admin.served import served_section
 from wire.admin import (
     Action,
     ActionList,
@@ -23,6 +24,7 @@ from wire.admin import (
 )
 from wire.model_cards import BoardCard, BoardCards
 from wire.notices import MAX_NOTICE_CHARS, MAX_TERMS_CHARS, Notice
+from wire.served_models import AdminServed
 
 
 @dataclass(frozen=True)
@@ -34,6 +36,7 @@ class Desk:
     failures: FailuresView
     actions: ActionList
     cards: BoardCards
+    served: AdminServed
     now: float  #: Unix time
     is_first_page: bool = True  #: of the votes
 
@@ -43,6 +46,7 @@ def render(desk: Desk) -> str:
     sections = (
         ("models", words.MODELS, _models(desk)),
         ("workers", words.WORKERS, _workers(desk.view.workers)),
+        ("served", words.SERVED, served_section(desk.served)),
         ("notices", words.NOTICES, _notices(desk.view.notices, desk.now)),
         ("terms", words.TERMS, _terms(desk.view)),
         ("votes", words.VOTES, _votes(desk.votes, is_first=desk.is_first_page)),

@@ -26,6 +26,7 @@ from webui.widgets import header_markup
 from wire.admin import ActionList, AdminView, AdminVotes, FailuresView
 from wire.errors import ApiError, ErrorCode
 from wire.model_cards import BoardCards
+from wire.served_models import AdminServed
 from wire.strict_json import parse_model
 
 PATH = "/admin"
@@ -74,7 +75,14 @@ def add_admin_page(app: FastAPI, client: ControllerClient) -> None:
 async def _desk(client: ControllerClient, request: Request, before: str) -> Response:
     visitor, token = _visitor(request), _token(request)
     votes = f"/arena/admin/votes?count={VOTES_A_PAGE}" + (f"&before={before}" if before else "")
-    paths = ("/arena/admin", votes, "/arena/admin/failures", "/arena/admin/actions?count=50", "/arena/models")
+    paths = (
+        "/arena/admin",
+        votes,
+        "/arena/admin/failures",
+        "/arena/admin/actions?count=50",
+        "/arena/models",
+        "/arena/admin/served",
+    )
     try:
         first = await client.as_admin("GET", paths[0], visitor, token)
         others = await asyncio.gather(*(client.as_admin("GET", path, visitor, token) for path in paths[1:]))
@@ -86,6 +94,7 @@ async def _desk(client: ControllerClient, request: Request, before: str) -> Resp
         failures=FailuresView.model_validate(others[1]),
         actions=ActionList.model_validate(others[2]),
         cards=BoardCards.model_validate(others[3]),
+        served=AdminServed.model_validate(others[4]),
         now=time.time(),
         is_first_page=not before,
     )

@@ -3,6 +3,7 @@
 from typing import Final
 
 from wire.admin import ActionName
+from wire.served_models import Residence
 
 TITLE: Final = "Administration"
 LEAD: Final = (
@@ -53,6 +54,34 @@ RESUME: Final = "Resume"
 DRAINED: Final = "drained"
 AWAY: Final = "not registered"
 IN_FLIGHT: Final = "in flight"
+
+SERVED: Final = "Models in memory"
+SERVED_HELP: Final = (
+    "A model that sleeps has given back its memory; the next battle, chat or request wakes it. One that is removed "
+    "finishes its answers first. Worker processes keep what was added over a restart."
+)
+SILENT: Final = "does not answer"
+OF: Final = "of"
+IN_MEMORY: Final = "in memory"
+RESIDENCES: Final[dict[Residence, str]] = {
+    "resident": "in memory",
+    "asleep": "asleep",
+    "on_disk": "on disk",
+    "loading": "being loaded",
+    "draining": "finishes its answers",
+    "failed": "not served",
+}
+MEMORY_OF: Final = "Memory of"
+ACTION: Final = "Action"
+MODEL_ACTIONS: Final = {"wake": "Wake", "sleep": "Sleep", "remove": "Remove", "move": "Move"}
+MOVE_TO: Final = "Move to"
+NOWHERE: Final = "(only for Move)"
+DO: Final = "Do it"
+ADD_MODEL: Final = "Add a model"
+ADD_MODEL_HELP: Final = "The worker finds the folder, GGUF file or hub id on its own machine. Running answers go on."
+SOURCE: Final = "Folder, GGUF file or hub id"
+IN_WORKER: Final = "In worker"
+EMPTIEST: Final = "(the one with the fewest models)"
 
 NOTICES: Final = "Notices to visitors"
 NOTICE_TEXT: Final = "Notice"
@@ -113,4 +142,9 @@ ACTION_NAMES: Final[dict[ActionName, str]] = {
     "put_card": "model card written",
     "invite_voter": "voter invited",
     "revoke_voter": "invitation revoked",
+    "add_model": "model added",
+    "remove_model": "model removed",
+    "sleep_model": "model put to sleep",
+    "wake_model": "model woken",
+    "move_model": "model moved",
 }

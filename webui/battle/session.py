@@ -8,9 +8,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from webui import sentences
-from webui.answers import NO_ANSWER, BattleEvent, Interrupted, SideAnswer, StreamEvent, Waiting, answer_of
-from wire.battles import SIDES, BattleState, BattleView, Mode, Outcome, Side, TurnFinishedEvent
+from webui import sentences, texts
+from webui.answers import NO_ANSWER, AnswerEvent, Interrupted, SideAnswer, StreamEvent, Waiting, answer_of
+from wire.battles import SIDES, BattleState, BattleView, Mode, Outcome, Side, TurnFinishedEvent, WakingEvent
 from wire.errors import ErrorCode
 from wire.feedback import GiveFeedback
 from wire.ids import BattleId
@@ -170,14 +170,14 @@ class Session:
         session, is_interrupted, notice = self, self.is_interrupted, self.notice
         for event in events:
             is_interrupted = isinstance(event, Interrupted)
-            notice = sentences.waiting_in_line(event.num_before) if isinstance(event, Waiting) else None
-            if not isinstance(event, (Interrupted, Waiting)):
+            notice = _notice(event)
+            if not isinstance(event, (Interrupted, Waiting, WakingEvent)):
                 session = session._after_one(event)
         if (session.is_interrupted, session.notice) == (is_interrupted, notice):
             return session
         return replace(session, is_interrupted=is_interrupted, notice=notice)
 
-    def _after_one(self, event: BattleEvent) -> "Session":
+    def _after_one(self, event: AnswerEvent | TurnFinishedEvent) -> "Session":
         match event:
             case TurnFinishedEvent():
                 return self._after_turn(event)
@@ -212,6 +212,17 @@ class Session:
             choice=None,
             feedback=GiveFeedback(),
         )
+
+
+def _notice(event: StreamEvent) -> str | None:
+    """What the page says until the next event."""
+    match event:
+        case Waiting(num_before):
+            return sentences.waiting_in_line(num_before)
+        case WakingEvent():
+            return texts.WAKING
+        case _:
+            return None
 
 
 @dataclass(frozen=True, slots=True)

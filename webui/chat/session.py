@@ -8,9 +8,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from webui import sentences
+from webui import sentences, texts
 from webui.answers import NO_ANSWER, Interrupted, SideAnswer, StreamEvent, Waiting, answer_of
-from wire.battles import BattleSampling, TurnFinishedEvent
+from wire.battles import BattleSampling, TurnFinishedEvent, WakingEvent
 from wire.chats import ChatView
 from wire.errors import ErrorCode
 from wire.ids import ChatId
@@ -124,6 +124,9 @@ class ChatSession:
                     continue
                 case Waiting(num_before):
                     session = replace(session, notice=sentences.waiting_in_line(num_before))
+                    continue
+                case WakingEvent():
+                    session = replace(session, is_interrupted=False, notice=texts.WAKING)
                     continue
                 case TurnFinishedEvent():
                     session = session._after_turn(event)

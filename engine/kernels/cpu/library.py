@@ -32,6 +32,7 @@ _SIGNATURES = {
     "gated_norm": 2 * _P + _I + 2 * _P + 4 * _I + _F,
     "gated_delta": 4 * (_P + _I) + 4 * _P + _I + 3 * _P + _I + _P + 4 * _I + _F,
     "head_scan": 4 * (_P + _I) + 3 * _P + 2 * _F + _P + _I + 3 * _P + _I + _P + 4 * _I,
+    "add_adapters": 2 * (_P + _I) + 2 * _I + 2 * _P + _I,
     "run_steps": _P + _I + _P,
 }
 _SUFFIXES = {torch.float32: "f32", torch.bfloat16: "bf16", torch.int8: "int8"}

@@ -9,6 +9,7 @@ import math
 import torch
 import torch.nn.functional as F
 
+from engine.kernels.cpu.adapters import CppAdapterProduct
 from engine.kernels.cpu.functions import CppActivation, CppGroupedLinear, CppLinear, CppNorm
 from engine.kernels.cpu.grouped_weights import PackedGroups
 from engine.kernels.cpu.library import Library
@@ -16,7 +17,7 @@ from engine.kernels.cpu.recorder import CppRecorder
 from engine.kernels.cpu.state_kernels import CppStateKernels
 from engine.kernels.cpu.steps import ActivationKind
 from engine.kernels.cpu.weight_memory import PrivateMemory, WeightMemory
-from engine.kernels.operators import Draws, LinearFunction, NormFunction, WorkTimer
+from engine.kernels.operators import AdapterShape, Draws, LinearFunction, NormFunction, WorkTimer
 from engine.kernels.quantised import Matrix, QuantisedMatrix, hollow, quantised
 
 #: Outputs whose weights are rounded at once: in float32 they stay in a core's cache, and little memory is needed.
@@ -176,6 +177,10 @@ class CppOperators:
             pack = self.library.function("pack_linear", weight.dtype)
             pack(weight.data_ptr(), packed.data_ptr(), num_outputs, num_inputs, self.library.num_threads)
         return packed
+
+    def adapter_product(self, shape: AdapterShape) -> CppAdapterProduct:
+        """Two phases for all runs of rows (adapters.cpp)."""
+        return CppAdapterProduct(self.library, self.dtype, shape.num_slots, shape.num_inputs)
 
     def rms_norm(self, weight: torch.Tensor, eps: float) -> NormFunction:
         """Computed in float32."""

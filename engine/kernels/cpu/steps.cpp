@@ -5,6 +5,7 @@
 
 #include <vector>
 
+#include "adapters.h"
 #include "attention.h"
 #include "linear.h"
 #include "norm.h"
@@ -19,6 +20,8 @@ class Run {
       : steps_(steps), count_(count), inputs_(inputs), plans_(inputs.num_tables) {
     int64_t partials = 0, widest = 0;
     for (int64_t i = 0; i < count; i++) {
+      if (steps[i].kind == kAdapt)
+        rank_stride_ = std::max(rank_stride_, widest_rank(adapters(steps[i]), inputs.runs, inputs.num_runs));
       if (steps[i].kind == kLinear && is_plain(steps[i])) widest = std::max(widest, steps[i].num_inputs);
       if (steps[i].kind != kAttention) continue;
       const AttentionLayer& layer = *steps[i].attention;
@@ -28,6 +31,7 @@ class Run {
     }
     partials_.resize(partials);
     if constexpr (kWidens<T>) floats_ = kept_floats(inputs.num_rows * widest);
+    if (rank_stride_ > 0) ranks_ = kept_ranks(inputs.num_rows * rank_stride_);
   }
 
   // Whether a linear step multiplies rows as they are, not rows in 8 bits.
@@ -48,6 +52,13 @@ class Run {
     if (kept.size() < count) kept.resize(count);
     return kept.data();
   }
+  static T* kept_ranks(size_t count) {
+    static thread_local std::vector<T> kept;
+    if (kept.size() < count) kept.resize(count);
+    return kept.data();
+  }
+
+  static const AdapterWeights* adapters(const Step& s) { return static_cast<const AdapterWeights*>(s.weight); }
 
   // Rows of a buffer; null for -1.
   T* buffer(int64_t which) const { return which < 0 ? nullptr : static_cast<T*>(inputs_.buffers[which]); }
@@ -89,6 +100,10 @@ class Run {
         return layer.has_int8_pages ? attend<T, int8_t>(args, team) : attend<T, T>(args, team);
       }
       case kAdd: return add(s, team);
+      case kAdapt:
+        return add_adapters<T>({buffer(s.input), s.num_inputs, buffer(s.output), s.num_outputs, s.num_inputs,
+                                adapters(s), inputs_.runs, inputs_.num_runs, ranks_, rank_stride_},
+                               team);
     }
   }
 
@@ -131,6 +146,8 @@ class Run {
   std::vector<AttentionPlan> plans_;  // by layer type
   std::vector<float> partials_;
   float* floats_ = nullptr;  // [rows, widest input]: rows converted to float
+  T* ranks_ = nullptr;       // [rows, rank_stride_]: rows multiplied by an adapter's `down`
+  int64_t rank_stride_ = 0;
 };
 
 }  // namespace agon

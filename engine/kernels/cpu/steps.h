@@ -7,6 +7,7 @@
 
 #include <cstdint>
 
+#include "adapters.h"
 #include "attention.h"
 #include "grouped.h"
 
@@ -19,6 +20,7 @@ enum StepKind : int64_t {
   kActivate = 2,  // output = activation(input)
   kAttention = 3,  // output = attention(input); rows of input are query, key and value heads
   kAdd = 4,       // output = output + input
+  kAdapt = 5,     // output = output + the updates of the rows' adapters of input
 };
 
 // One step. CppRecorder (engine/kernels/cpu/recorder.py) records it once; the attention backend sets `attention`.
@@ -26,7 +28,7 @@ struct Step {
   int64_t kind;
   int64_t input, update, output;    // buffer numbers; update -1: none
   int64_t num_inputs, num_outputs;  // elements of a row
-  const void* weight;               // packed panels, or a norm's scales (float)
+  const void* weight;               // packed panels, a norm's scales (float), or AdapterWeights by slot
   const void* bias;                 // or a norm's shifts (float); may be null
   const float* output_scales;       // [outputs]; null unless weights are int8
   const int32_t* output_sums;       // [outputs], likewise: LinearArgs
@@ -47,6 +49,8 @@ struct Inputs {
   const PageTable* tables;         // [num_tables], by layer type
   const StepRotation* rotations;   // by AttentionLayer::rotation
   int64_t num_tables;
+  const AdapterRun* runs;  // [num_runs]
+  int64_t num_runs;
 };
 
 }  // namespace agon

@@ -111,6 +111,8 @@ class Inputs(ctypes.Structure):
         ("tables", _P),
         ("rotations", _P),
         ("num_tables", _I),
+        ("runs", _P),
+        ("num_runs", _I),
     )
 
 
@@ -122,6 +124,7 @@ class Kind(IntEnum):
     ACTIVATE = 2
     ATTENTION = 3
     ADD = 4
+    ADAPT = 5
 
 
 class ActivationKind(IntEnum):

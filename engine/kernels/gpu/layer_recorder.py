@@ -16,7 +16,7 @@ from engine.kernels.gpu.norm import RMSNorm
 from engine.kernels.gpu.products import Product
 from engine.kernels.gpu.skinny_product import Activation, InputNorm
 from engine.kernels.operators import Activation as ActivationFunction
-from engine.kernels.operators import AttendFunction, HeadNormWeights, LinearFunction, NormFunction
+from engine.kernels.operators import Adapted, AttendFunction, HeadNormWeights, NormFunction
 
 
 @dataclass
@@ -90,6 +90,8 @@ class _FeedForward:
 class LayerRecorder:
     """The Recorder of CUDA operators, and what runs its recording."""
 
+    has_adapters = False  # their updates stand between a product and its neighbours
+
     def __init__(self, activations: Mapping[ActivationFunction, Activation]) -> None:
         """activations: those that products can have folded in."""
         self._activations = activations
@@ -98,36 +100,38 @@ class LayerRecorder:
     def attention(
         self,
         norm: NormFunction,
-        qkv: LinearFunction,
+        qkv: Adapted,
         layer_id: int,
         rotation: int | None,
         head_norms: HeadNormWeights | None,
-        output: LinearFunction,
+        output: Adapted,
         output_norm: NormFunction | None,
         *,
         has_update: bool,
     ) -> bool:
         """As Recorder.attention."""
-        if not (isinstance(qkv, Product) and isinstance(output, Product)):
+        heads, out = qkv.multiply, output.multiply
+        if not (isinstance(heads, Product) and isinstance(out, Product)):
             return False
-        self._parts.append(_Attention(norm, qkv, layer_id, rotation, head_norms, output, output_norm))
+        self._parts.append(_Attention(norm, heads, layer_id, rotation, head_norms, out, output_norm))
         return True
 
     def feed_forward(
         self,
         norm: NormFunction,
-        up: LinearFunction,
+        up: Adapted,
         activation: ActivationFunction,
-        down: LinearFunction,
+        down: Adapted,
         output_norm: NormFunction | None,
         *,
         is_parallel: bool,
     ) -> bool:
         """As Recorder.feed_forward."""
-        if is_parallel or not (isinstance(up, Product) and isinstance(down, Product)):
+        ups, downs = up.multiply, down.multiply
+        if is_parallel or not (isinstance(ups, Product) and isinstance(downs, Product)):
             return False
         folded = self._activations.get(activation)
-        self._parts.append(_FeedForward(norm, up, activation, folded, down, output_norm))
+        self._parts.append(_FeedForward(norm, ups, activation, folded, downs, output_norm))
         return True
 
     def run(self, rows: torch.Tensor, update: torch.Tensor | None, attend: AttendFunction) -> torch.Tensor:

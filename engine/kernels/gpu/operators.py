@@ -5,11 +5,13 @@ import torch
 import torch.nn.functional as F
 
 from engine.kernels.gpu import activation, choose_experts, grouped_experts, norm, state_kernels
+from engine.kernels.gpu.adapters import GpuAdapterProduct
 from engine.kernels.gpu.layer_recorder import LayerRecorder
 from engine.kernels.gpu.products import Products
 from engine.kernels.gpu.skinny_product import Activation
 from engine.kernels.operators import (
     PLAIN_EXPERTS,
+    AdapterShape,
     ExpertOptions,
     ExpertsFunction,
     GroupedExperts,
@@ -88,6 +90,10 @@ class GpuOperators:
     def tied_embedding(self, table: Matrix) -> tuple[LinearFunction, LinearFunction]:
         """Both read the table itself."""
         return self.embedding(table), self.linear(table, None)
+
+    def adapter_product(self, shape: AdapterShape) -> GpuAdapterProduct:
+        """The Triton kernels of adapters.py: two launches."""
+        return GpuAdapterProduct(shape)
 
     def rms_norm(self, weight: torch.Tensor, eps: float) -> NormFunction:
         """A Triton kernel, with the update added on the way."""

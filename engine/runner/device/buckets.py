@@ -20,6 +20,7 @@ class Bucket:
 
     num_rows: int  #: with padding
     is_shared: bool = False  #: tokens that the rows of a group share are read once for the group
+    is_adapted: bool = False  #: some rows have adapters
 
 
 def row_counts(max_running: int, max_rows: int = MAX_GRAPH_ROWS) -> tuple[int, ...]:
@@ -39,9 +40,10 @@ class Buckets:
         max_rows: int = MAX_GRAPH_ROWS,
         *,
         has_shared: bool = False,
+        has_adapted: bool = False,
     ) -> None:
         """has_shared: there are graphs for shared prefixes too, for powers of two from 8 on. There are 9 graphs for 64
-        rows and 21 for 256, and 4 and 6 for prefixes."""
+        rows and 21 for 256, and 4 and 6 for prefixes. has_adapted: and for rows with adapters, for powers of two."""
         counts = row_counts(max_running, max_rows)
         self.max_rows = counts[-1]
         sharing = [
@@ -50,14 +52,16 @@ class Buckets:
             if count >= LEAST_SHARING_ROWS and (count & (count - 1) == 0 or count == self.max_rows)
         ]
         self._plain = tuple(map(Bucket, counts))
+        powers = [count for count in counts if count & (count - 1) == 0 or count == self.max_rows]
+        self._adapted = tuple(Bucket(count, is_adapted=True) for count in powers) if has_adapted else ()
         self._shared = tuple(Bucket(count, is_shared=True) for count in sharing) if has_shared else ()
 
     def all(self) -> tuple[Bucket, ...]:
         """All buckets, largest first: the memory of the first graph, which all graphs share, is then enough for all."""
-        return tuple(sorted((*self._plain, *self._shared), reverse=True))
+        return tuple(sorted((*self._plain, *self._shared, *self._adapted), reverse=True))
 
-    def bucket_for(self, num_rows: int, *, is_shared: bool = False) -> Bucket | None:
+    def bucket_for(self, num_rows: int, *, is_shared: bool = False, is_adapted: bool = False) -> Bucket | None:
         """The bucket for a step, the smallest that holds it. None: the step has too many rows."""
-        buckets = self._shared if is_shared else self._plain
-        place = bisect_left(buckets, Bucket(num_rows, is_shared))
+        buckets = self._adapted if is_adapted else self._shared if is_shared else self._plain
+        place = bisect_left(buckets, Bucket(num_rows, is_shared, is_adapted))
         return buckets[place] if place < len(buckets) else None

@@ -10,6 +10,7 @@ from typing import Self
 import numpy as np
 import torch
 
+from engine.kernels.adapters import AdapterTiles
 from engine.kernels.step_kernels import SamplingColumns
 from engine.runner.device.transfer import Upload
 
@@ -19,6 +20,9 @@ COLUMNS: dict[str, type[np.generic]] = {
     "starts": np.int32,
     "group_starts": np.int32,
     "prefix_lengths": np.int32,
+    "tile_first_rows": np.int32,
+    "tile_num_rows": np.int32,
+    "tile_slots": np.int32,
 }
 
 
@@ -31,6 +35,9 @@ class DecodeBuffers:
     starts: torch.Tensor  #: [B] int32
     group_starts: torch.Tensor  #: [B] int32: first row of each group that shares a prefix, in the first elements
     prefix_lengths: torch.Tensor  #: [B] int32: tokens that a row shares with its group
+    tile_first_rows: torch.Tensor  #: [B] int32: AdapterTiles.first_rows
+    tile_num_rows: torch.Tensor  #: [B] int32: AdapterTiles.num_rows
+    tile_slots: torch.Tensor  #: [B] int32: AdapterTiles.slots
     # Computed from these on the device
     token_ids: torch.Tensor  #: [B] int64
     positions: torch.Tensor  #: [B] int64
@@ -55,6 +62,11 @@ class DecodeBuffers:
             page_places=tuple(numbers(torch.int64) for _ in range(num_types)),
             sampling=SamplingColumns.allocate(num_rows, device),
         )
+
+    @property
+    def adapter_tiles(self) -> AdapterTiles:
+        """One tile for each row at most."""
+        return AdapterTiles(self.tile_first_rows, self.tile_num_rows, self.tile_slots)
 
     def first(self, num_rows: int) -> Self:
         """The first num_rows rows of every buffer, as views."""

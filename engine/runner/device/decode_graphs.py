@@ -26,12 +26,12 @@ class DecodeGraphs:
                 count,
                 len(order),
                 bucket.num_rows,
-                ", behind shared prefixes" if bucket.is_shared else "",
+                ", behind shared prefixes" if bucket.is_shared else ", with adapters" if bucket.is_adapted else "",
                 time.perf_counter() - started,
             )
 
-    def find(self, num_rows: int, *, is_shared: bool) -> tuple[Bucket, Replay] | None:
+    def find(self, num_rows: int, *, is_shared: bool, is_adapted: bool = False) -> tuple[Bucket, Replay] | None:
         """The graph for a step of num_rows rows; None: there is none. is_shared: a graph that reads shared prefixes
-        once."""
-        bucket = self._buckets.bucket_for(num_rows, is_shared=is_shared)
+        once. is_adapted: a graph for rows with adapters."""
+        bucket = self._buckets.bucket_for(num_rows, is_shared=is_shared, is_adapted=is_adapted)
         return None if bucket is None else (bucket, self._replays[bucket])

@@ -7,15 +7,21 @@ bucket alone. B = rows, S = slots, V = vocabulary.
 from collections.abc import Callable
 from dataclasses import replace
 
+import numpy as np
 import torch
 
 from engine.attention.backend import ForwardBatch, StateStep
 from engine.attention.device_backend import DeviceBackend, DeviceLayout, SharedPrefix
+from engine.kernels.adapters import AdapterRows
 from engine.kernels.step_kernels import SamplingWorkspace, StepKernels
+from engine.layers.adapter_points import AdapterPoints
 from engine.models.causal_lm import CausalLM
 from engine.runner.device.buckets import Bucket
 from engine.runner.device.buffers import DecodeBuffers
 from engine.runner.device.shared_prefixes import MAX_GROUPS
+
+#: Of rows whose adapters are known to the device alone.
+_NO_RUNS = np.empty((0, 3), np.int64)
 
 
 class DecodeProgram:
@@ -31,10 +37,11 @@ class DecodeProgram:
         parameters: torch.Tensor,
         sampling: SamplingWorkspace,
         begin_states: Callable[[DecodeBuffers], StateStep] | None,
+        adapter_points: AdapterPoints | None = None,
     ) -> None:
         """last_tokens [S + 1] int64: newest token of every slot; the last element takes tokens that are never read.
         parameters [S, SAMPLING_WORDS] int32: sampling parameters of every slot. begin_states: looks up the pages of
-        recurrent states; None: there are no recurrent layers."""
+        recurrent states; None: there are no recurrent layers. adapter_points: the model's; None: it has no adapters."""
         self._model = model
         self._kernels = kernels
         self._backend = backend
@@ -43,6 +50,7 @@ class DecodeProgram:
         self._parameters = parameters
         self._sampling = sampling
         self._begin_states = begin_states
+        self._adapter_points = adapter_points
 
     def __call__(self, bucket: Bucket, kept_logits: torch.Tensor) -> None:
         """The whole step. Its tokens are written to next_tokens, and to last_tokens for the following step. kept_logits
@@ -53,9 +61,14 @@ class DecodeProgram:
         columns = (*rows.sampling.all, rows.next_tokens, self._sampling)
         self._kernels.sample(logits, *columns, rows.slots, self._last_tokens)
 
-    def forward(self, bucket: Bucket) -> torch.Tensor:
-        """Final hidden states [B, hidden]."""
+    def forward(self, bucket: Bucket, adapters: AdapterRows | None = None) -> torch.Tensor:
+        """Final hidden states [B, hidden]. adapters: of the rows; None: those in the columns if the bucket is adapted,
+        else none."""
         rows = self._buffers.first(bucket.num_rows)
+        if bucket.is_adapted:
+            adapters = AdapterRows(_NO_RUNS, bucket.num_rows, rows.adapter_tiles)
+        if self._adapter_points is not None:
+            self._adapter_points.begin(adapters)
         self._kernels.prepare_decode(
             rows.slots,
             rows.starts,
@@ -83,7 +96,9 @@ class DecodeProgram:
         if bucket.is_shared:
             groups = rows.group_starts[: MAX_GROUPS + 1]
             layout = replace(layout, shared=SharedPrefix(groups, rows.prefix_lengths))
-        return self._model.forward(ForwardBatch(rows.token_ids, rows.positions, self._backend.begin(layout), states))
+        attention = self._backend.begin(layout)
+        batch = ForwardBatch(rows.token_ids, rows.positions, attention, states, adapters=adapters)
+        return self._model.forward(batch)
 
     def prepare_draws(self, slots: torch.Tensor, starts: torch.Tensor, rows: DecodeBuffers) -> None:
         """Look up the sampling columns of draws that are not the rows of a decode step. slots, starts [R] int32: slot

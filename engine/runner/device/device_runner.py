@@ -24,10 +24,13 @@ from engine.attention.layout import small_pages
 from engine.attention.state_pages import StatePages
 from engine.batch import PageCopy, ScheduledSequence, StepOutput, StepPlan, TokenMasks
 from engine.config import ModelLimits
+from engine.kernels.adapters import AdapterRows
 from engine.kernels.operators import Operators
 from engine.kernels.step_kernels import SamplingWorkspace, StepKernels
+from engine.layers.adapter_points import AdapterPoints
 from engine.memory.spec import PoolPlan
 from engine.models.causal_lm import CausalLM
+from engine.runner.device.adapter_inputs import put_tiles, send_tiles
 from engine.runner.device.buckets import MAX_GRAPH_ROWS, Bucket, Buckets
 from engine.runner.device.buffers import COLUMNS, DecodeBuffers
 from engine.runner.device.decode_graphs import DecodeGraphs
@@ -108,15 +111,20 @@ class DeviceRunner:
         max_graph_rows: int = MAX_GRAPH_ROWS,
         shares_prefixes: bool = False,
         prompt_attention: PromptAttention | None = None,
+        adapter_points: AdapterPoints | None = None,
+        memory: torch.Tensor | None = None,
     ) -> None:
         """kernels_name: for logs and metrics. max_running: number of slots. mirror: layout of the host memory for pages
         that are swapped out. operators: the ones that the model was built with. shares_prefixes: sequences may begin
-        with the same pages. prompt_attention: the layers whose prompts a library attends; None: there are none."""
+        with the same pages. prompt_attention: the layers whose prompts a library attends; None: there are none.
+        adapter_points: the model's; None: it has no adapters. memory: of a pool that other models share,
+        [plan.pool_bytes] uint8; None: of its own."""
         self.limits = limits
         self.max_in_flight = max_in_flight
         self.pool_plan = plan
         self.mirror_plan = mirror
         self._model = model
+        self._adapter_points = adapter_points
         self._kernels = kernels
         self._kernels_name = kernels_name
         self._operators = operators
@@ -124,7 +132,7 @@ class DeviceRunner:
         self._device = device
         self._enter_device()
         self._max_running = max_running
-        pool = zeroed_pool(plan.pool_bytes, device)
+        pool = zeroed_pool(plan.pool_bytes, device) if memory is None else memory
         self._pages = {kind.name: small_pages(plan, kind, pool) for kind in plan.types}
         self._mirror = HostMirror.allocate(mirror, self._pages, kernels)
         self._tables = PageTables(plan, max_running, limits.max_model_len, device)
@@ -166,10 +174,12 @@ class DeviceRunner:
             self._slot_sampling.parameters,
             workspace,
             None if self._states is None else self._states.of_decodes,
+            adapter_points,
         )
         has_shared = shares_prefixes and self._backend.can_share_prefixes
+        has_adapted = adapter_points is not None and adapter_points.is_capturable
         self._prefixes = SharedPrefixes(plan) if has_shared else None
-        self.buckets = Buckets(max_running, max_graph_rows, has_shared=has_shared)
+        self.buckets = Buckets(max_running, max_graph_rows, has_shared=has_shared, has_adapted=has_adapted)
         self._graphs: DecodeGraphs | None = None
         #: None: recurrent states are looked up for each step.
         self.prompt_graphs = None if model.state_shapes else PromptGraphs(model, max_batched_tokens, dtype, device)
@@ -200,6 +210,8 @@ class DeviceRunner:
         self._upload.column("group_starts")[:] = bucket.num_rows
         self._upload.column("group_starts")[0] = 0
         self._upload.column("prefix_lengths")[:] = 0
+        self._upload.column("tile_num_rows")[:] = 0
+        self._upload.column("tile_slots")[:] = 0
         self._upload.send()
         if self._graph_logits is None:
             size = (self.buckets.max_rows, self._model.vocab_size)
@@ -308,11 +320,14 @@ class DeviceRunner:
         """As _send, for a decode step that replays a graph; None if there is no graph for it."""
         if self._graphs is None or shares.num_samples.max() > 1 or PromptRows.are_wanted(sequences):
             return None
-        shared = None if self._prefixes is None else self._prefixes.find(shares)
-        found = self._graphs.find(len(sequences), is_shared=shared is not None)
+        adapters = self._adapters_of(sequences, shares)
+        shared = None if self._prefixes is None or adapters is not None else self._prefixes.find(shares)
+        found = self._graphs.find(len(sequences), is_shared=shared is not None, is_adapted=adapters is not None)
         if found is None:
             return None
         bucket, replay = found
+        if adapters is not None:
+            send_tiles(self._upload, adapters, bucket.num_rows)
         draws = draws_of(sequences) if self._slot_sampling.has_special(sequences) else []
         places: Sequence[int] = range(len(sequences))
         if shared is not None:
@@ -338,13 +353,16 @@ class DeviceRunner:
 
     def _send_launches(self, sequences: tuple[ScheduledSequence, ...], shares: Shares) -> Callable[[], _Finish]:
         """As _send, for a step without a graph."""
+        adapters = self._adapters_of(sequences, shares)
+        if adapters is not None:
+            adapters = put_tiles(self._upload, adapters)
         if shares.is_decode:
             bucket = Bucket(len(sequences))
             decodes = DecodeInputs.send(self._upload, sequences, shares, len(sequences))
-            forward = partial(self._forward_decode, decodes, bucket)
+            forward = partial(self._forward_decode, decodes, bucket, adapters)
         else:
             mixed = MixedInputs.send(self._upload, sequences, shares)
-            forward = partial(self._forward_mixed, mixed, shares)
+            forward = partial(self._forward_mixed, mixed, shares, adapters)
         draws = draws_of(sequences)
         last_rows = (np.cumsum(shares.lengths) - 1).tolist()
         inputs = DrawInputs.send(self._upload, [last_rows[draw.row] for draw in draws], draws, self._max_running)
@@ -369,11 +387,16 @@ class DeviceRunner:
 
         return compute
 
-    def _forward_decode(self, inputs: DecodeInputs, bucket: Bucket) -> torch.Tensor:
-        inputs.write_known(self._last_tokens)
-        return self._program.forward(bucket)
+    def _adapters_of(self, sequences: tuple[ScheduledSequence, ...], shares: Shares) -> AdapterRows | None:
+        if self._adapter_points is None:
+            return None
+        return AdapterRows.of(map(int, shares.lengths), (sequence.adapter for sequence in sequences))
 
-    def _forward_mixed(self, inputs: MixedInputs, shares: Shares) -> torch.Tensor:
+    def _forward_decode(self, inputs: DecodeInputs, bucket: Bucket, adapters: AdapterRows | None) -> torch.Tensor:
+        inputs.write_known(self._last_tokens)
+        return self._program.forward(bucket, adapters)
+
+    def _forward_mixed(self, inputs: MixedInputs, shares: Shares, adapters: AdapterRows | None) -> torch.Tensor:
         """Final hidden states of all tokens, [T, hidden]."""
         inputs.read_pending(self._last_tokens)
         backend = self._backend
@@ -388,11 +411,15 @@ class DeviceRunner:
             prompt_lengths=shares.prompt_lengths,
         )
         attention = backend.begin(layout)
-        graph = self.prompt_graphs and self.prompt_graphs.find(inputs.token_ids, inputs.positions)
-        if graph:
-            return graph(attention)
+        if self._adapter_points is not None:
+            self._adapter_points.begin(adapters)
+        if adapters is None and self.prompt_graphs is not None:
+            graph = self.prompt_graphs.find(inputs.token_ids, inputs.positions)
+            if graph is not None:
+                return graph(attention)
         states = None if self._states is None else self._states.of_mixed(inputs, shares)
-        return self._model.forward(ForwardBatch(inputs.token_ids, inputs.positions, attention, states))
+        batch = ForwardBatch(inputs.token_ids, inputs.positions, attention, states, adapters=adapters)
+        return self._model.forward(batch)
 
     # Before the first step, and after the last one
 

@@ -16,7 +16,9 @@ from cli.arena.processes import (
     ModelSource,
     base_url,
     build_stages,
+    check_models,
     check_ports,
+    demo_models,
     parse_model,
     parse_models,
 )
@@ -121,7 +123,7 @@ async def test_each_process_gets_only_the_secrets_it_needs(tmp_path: Path, monke
     secrets = folder.secrets()
     store = EmbeddedRedis(folder.store, StoreBinary(Path("store"), "test"))
     async with httpx.AsyncClient() as client:
-        stages = build_stages(settings(tmp_path), folder, secrets, store, client)
+        stages = build_stages(settings(tmp_path, is_isolated=True), folder, secrets, store, client)
     assert [[spec.name for spec in stage] for stage in stages] == [
         ["store"],
         ["controller"],
@@ -143,7 +145,8 @@ async def test_a_worker_is_given_longer_to_stop_than_it_takes_to_drain(tmp_path:
     folder = DataDir(tmp_path / "data")
     folder.create()
     async with httpx.AsyncClient() as client:
-        stages = build_stages(settings(tmp_path, redis_url="redis://host"), folder, folder.secrets(), None, client)
+        chosen = settings(tmp_path, redis_url="redis://host", is_isolated=True)
+        stages = build_stages(chosen, folder, folder.secrets(), None, client)
     workers = [spec for stage in stages for spec in stage if spec.name.startswith("worker")]
     assert len(workers) == 2
     assert all(spec.stop_timeout_s > DRAIN_S for spec in workers)
@@ -171,7 +174,7 @@ async def test_idle_threads_of_crowded_workers_do_not_keep_cores_busy(
         monkeypatch.setenv("GOMP_SPINCOUNT", own)
     folder = DataDir(tmp_path / "data")
     folder.create()
-    chosen = settings(tmp_path, redis_url="redis://host", threads_per_worker=threads)
+    chosen = settings(tmp_path, redis_url="redis://host", threads_per_worker=threads, is_isolated=True)
     async with httpx.AsyncClient() as client:
         stages = build_stages(chosen, folder, folder.secrets(), None, client)
     workers = [spec for stage in stages for spec in stage if spec.name.startswith("worker")]
@@ -193,3 +196,45 @@ def test_api_documentation_is_served_on_loopback_only(
     stages = build_stages(settings(tmp_path, host=host), data_dir, data_dir.secrets(), None, httpx.AsyncClient())
     services = [spec for stage in stages for spec in stage if spec.name != "webui"]
     assert {spec.environment["AGON_API_DOCS"] for spec in services} == {wanted}
+
+
+async def test_one_worker_process_has_all_models_unless_they_are_to_be_isolated(tmp_path: Path) -> None:
+    folder = DataDir(tmp_path / "data")
+    folder.create()
+    chosen = settings(tmp_path, redis_url="redis://host", models_dir=tmp_path, memory="2GiB")
+    async with httpx.AsyncClient() as client:
+        stages = build_stages(chosen, folder, folder.secrets(), None, client)
+    [worker] = [spec for stage in stages for spec in stage if spec.name.startswith("worker")]
+    command = " ".join(worker.command)
+    assert worker.name == "worker"
+    assert "--model one=somebody/one --model two=somebody/two" in command
+    assert f"--models-file {folder.models_file()} --models-dir {tmp_path} --memory 2GiB" in command
+    assert folder.models_file("lab/raven").name == "models-lab%2Fraven.json"
+
+
+def test_models_are_served_beside_the_demos_unless_these_are_not_wanted(model_folder: Path) -> None:
+    demos = {model.name for model in demo_models()}
+    assert "finch" in demos
+    mine = f"mine={model_folder}"
+    assert {model.name for model in parse_models([mine])} == {"mine", *demos}
+    assert {model.name for model in parse_models([mine], removed=["finch"])} == {"mine", *demos} - {"finch"}
+    assert parse_models([mine], has_demos=False) == (ModelSource("mine", str(model_folder)),)
+    [finch] = [model for model in parse_models([str(model_folder)]) if model.name == "finch"]
+    assert finch.source == str(model_folder)  # the one that was given, not the demo
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"models": ()}, "there is no model"),
+        ({"is_isolated": True, "memory": "1GiB"}, "leave out --isolate"),
+        ({"memory": "much"}, "give a size such as 40GiB"),
+        ({"models_dir": Path("/nowhere/at/all")}, "there is no folder"),
+        ({"models": tuple(ModelSource(f"m{number}", "a/b") for number in range(17))}, "at most 16"),
+    ],
+)
+def test_flags_that_cannot_be_served_are_refused_with_the_reason(
+    changes: dict[str, object], reason: str, tmp_path: Path
+) -> None:
+    with pytest.raises(CliError, match=reason):
+        check_models(settings(tmp_path, **changes), ())

@@ -18,6 +18,7 @@ from wire.chat import FinishReason, Usage
 from wire.embeddings import EmbedReply, EmbedRequest, packed
 from wire.errors import ApiError, ErrorCode
 from wire.ids import WorkerId
+from wire.served_models import ServedModel, ServedModels
 from wire.sse import SseEvent, encode
 from wire.workers import (
     Capacity,
@@ -32,6 +33,7 @@ from wire.workers import (
     Processor,
     RegisterRequest,
     TokensReply,
+    WorkerState,
 )
 
 PICTURE = PoolPicture(layer_types=("main.full",), cells=((0, 50, 25), (None, 0, 0)))
@@ -62,6 +64,12 @@ class FakeWorker:
         self.context_length = 4096
         self.can_resume = True
         self.runs_on: Processor | None = None
+        self.state: WorkerState = "ready"
+        self.wake_s = 0.0  #: what it reports of its last waking
+        self.may_wake = asyncio.Event()  #: while it is cleared it does not wake
+        self.may_wake.set()
+        self.num_wakes = 0
+        self.wake_refusal: ApiError | None = None
         self.refusal: ApiError | None = None  #: answered instead of a stream
         self.break_at: int | None = None  #: token number before which the stream breaks off
         self.fail_at: int | None = None  #: token number before which it sends `failed`
@@ -109,6 +117,12 @@ class FakeWorker:
             await send({"type": "http.response.start", "status": 200, "headers": []})
             await send({"type": "http.response.body", "body": reply.model_dump_json().encode()})
             return
+        if scope["path"] == "/internal/models/wake":
+            await self._wake(send)
+            return
+        if scope["path"].startswith("/internal/models"):
+            await self._serve_models(scope, send)
+            return
         assert scope["path"] in ("/internal/generate", "/internal/embed"), scope["path"]
         body = b""
         while (message := await receive())["type"] == "http.request":
@@ -136,6 +150,32 @@ class FakeWorker:
         reply = EmbedReply(vectors=vectors, prompt_tokens=sum(map(len, request.inputs)))
         await send({"type": "http.response.start", "status": 200, "headers": []})
         await send({"type": "http.response.body", "body": reply.model_dump_json().encode()})
+
+    async def _serve_models(self, scope: dict[str, Any], send: Any) -> None:
+        row = ServedModel(
+            name=self.model,
+            source=f"/models/{self.model}",
+            residence="resident" if self.state == "ready" else "asleep",
+            memory_bytes=0,
+            wanted_bytes=0,
+            running=0,
+            waiting=0,
+            idle_s=0.0,
+        )
+        view = ServedModels(models=(row,), memory_bytes=0) if scope["method"] == "GET" else row
+        status = 202 if scope["path"] == "/internal/models" and scope["method"] == "POST" else 200
+        await send({"type": "http.response.start", "status": status, "headers": []})
+        await send({"type": "http.response.body", "body": view.model_dump_json().encode()})
+
+    async def _wake(self, send: Any) -> None:
+        self.num_wakes += 1
+        await self.may_wake.wait()
+        if self.wake_refusal is not None:
+            await _send_json(send, self.wake_refusal)
+            return
+        self.state = "ready"
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b"{}"})
 
     async def _show_pool(self, send: Any) -> None:
         self.num_pool_looks += 1
@@ -228,6 +268,7 @@ class FakeWorker:
             url=self.url,
             card=self.card(),
             capacity=Capacity(max_running=self.max_running, max_queued=0, kv_tokens=10_000),
+            state=self.state,
         )
 
     @contextlib.asynccontextmanager
@@ -258,8 +299,8 @@ class FakeWorker:
             await asyncio.sleep(0.2)
             if not self.is_beating:
                 continue
-            load = Load(running=self.num_open, kv_bytes_total=self.kv_bytes)
-            beat = {"epoch": self.epoch, "state": "ready", "load": load.model_dump()}
+            load = Load(running=self.num_open, kv_bytes_total=self.kv_bytes, wake_s=self.wake_s)
+            beat = {"epoch": self.epoch, "state": self.state, "load": load.model_dump()}
             with contextlib.suppress(httpx.HTTPError):
                 response = await client.post(f"/internal/workers/{self.worker_id}/heartbeat", json=beat)
                 if self.is_beating and response.status_code == 200 and not response.json()["known"]:

@@ -8,11 +8,13 @@ import torch.nn.functional as F
 
 from engine.errors import OperatorsUnavailable
 from engine.kernels import choose_operators
+from engine.kernels.adapters import AdapterRows
 from engine.kernels.cpu import build as build_module
 from engine.kernels.cpu.build import build
 from engine.kernels.cpu.operators import CppOperators
-from engine.kernels.operators import Operators
+from engine.kernels.operators import AdapterShape, Operators
 from engine.kernels.torch_operators import TorchOperators
+from tests.engine.kernels.adapter_cases import OUTPUTS, adapters
 from tests.engine.kernels.libraries import USABLE, library
 
 TOLERANCE = {torch.float32: 2e-6, torch.bfloat16: 5e-3}
@@ -187,3 +189,47 @@ def test_the_library_is_built_once(monkeypatch: pytest.MonkeyPatch) -> None:
     assert build(USABLE[0]) == path
     assert path.stat().st_mtime_ns == before
     assert build_module.cache_folder() in path.parents
+
+
+@pytest.mark.parametrize("num_inputs", [64, 90, 7])
+def test_every_row_gets_the_update_of_its_own_adapter(
+    operators: Operators, dtype: torch.dtype, num_inputs: int
+) -> None:
+    rows = AdapterRows.of((1, 3, 37, 1, 2, 5), (1, 0, 2, 3, 4, 5))
+    assert rows is not None
+    product = operators.adapter_product(AdapterShape(5, 40, num_inputs, OUTPUTS, dtype, torch.device("cpu")))
+    x = random(dtype, rows.num_rows, num_inputs + 6)[:, :num_inputs]
+    y = random(dtype, rows.num_rows, sum(OUTPUTS))
+    wanted = y.double()
+    for slot, parts in adapters(num_inputs).items():
+        product.place(slot, parts)
+        for first, count, its_slot in rows.runs.tolist():
+            for part in parts if its_slot == slot else ():
+                own = wanted[first : first + count, part.first_output : part.first_output + len(part.up)]
+                if part.gains is not None:
+                    own *= part.gains
+                if part.shifts is not None:
+                    own += part.shifts
+                own += x[first : first + count].double() @ part.down.double().T @ part.up.double().T
+    product.add(x, y, rows)
+    if dtype == torch.bfloat16:  # the product with `down` is rounded, too
+        torch.testing.assert_close(y.double(), wanted, atol=0.05, rtol=0.02)
+    else:
+        assert_near(y, wanted)
+
+
+def test_bits_of_an_adapted_row_do_not_depend_on_its_neighbours(operators: Operators, dtype: torch.dtype) -> None:
+    product = operators.adapter_product(AdapterShape(5, 40, 90, OUTPUTS, dtype, torch.device("cpu")))
+    for slot, parts in adapters(90).items():
+        product.place(slot, parts)
+    rows = AdapterRows.of((19, 1, 7), (2, 1, 2))
+    assert rows is not None
+    x, y = random(dtype, 27, 90), random(dtype, 27, sum(OUTPUTS))
+    together = y.clone()
+    product.add(x, together, rows)
+    for row, slot in ((0, 2), (17, 2), (19, 1), (26, 2)):
+        alone = y[row : row + 1].clone()
+        single = AdapterRows.of((1,), (slot,))
+        assert single is not None
+        product.add(x[row : row + 1], alone, single)
+        assert torch.equal(alone[0], together[row])

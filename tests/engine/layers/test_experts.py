@@ -12,6 +12,7 @@ from engine.kernels.operators import ClampedGate, ExpertGroups, ExpertOptions, O
 from engine.kernels.torch_operators import TorchOperators
 from engine.layers.experts import ExpertNames, Experts
 from engine.layers.linear import Linear
+from engine.layers.weights import AsStored
 from engine.parallel.group import Place, Solo
 from engine.parallel.shard import Shard, Size, held_size
 from tests.engine.runner.device.device_runners import TorchWithGroupedExperts
@@ -20,12 +21,13 @@ from tests.engine.runner.device.tape import NoWaiting
 NAMES = [ExpertNames.projections(f"experts.{index}") for index in range(5)]
 
 
-class Matrices:
+class Matrices(AsStored):
     """A weight source of five random experts, 8 channels wide and 6 in between; of a part of each for one of several
     processes."""
 
     def __init__(self, operators: Operators, place: Place | None = None) -> None:
         generator = torch.Generator().manual_seed(0)
+        super().__init__(None)
         self.operators = operators
         self.group = Solo(place or Place())
         self.dtype = torch.float32

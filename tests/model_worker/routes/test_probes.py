@@ -28,7 +28,7 @@ async def test_ready_worker_says_so(serve: Serve) -> None:
 
 async def test_draining_worker_is_alive_but_not_ready(serve: Serve) -> None:
     async with serve() as served:
-        served.worker.begin_draining()
+        served.models.begin_draining()
         assert (await served.client.get("/health")).status_code == 200
         ready = await served.client.get("/ready")
     assert (ready.status_code, ready.json()) == (503, {"state": "draining"})
