@@ -160,6 +160,8 @@ async def test_call_result_and_answer_and_forced_calls(tmp_path: Path, tool_form
                 assert choice == "required" or call.function.name == "get_weather"
                 schema = WEATHER if call.function.name == "get_weather" else {"maxProperties": 0}
                 jsonschema.validate(json.loads(call.function.arguments), schema)
+        # A format of the text has no effect on an answer that must be a call.
+        wild["response_format"] = {"type": "json_schema", "json_schema": {"name": "no", "schema": {"type": "array"}}}
         single = (await create(tool_choice="required", parallel_tool_calls=False, seed=4, **wild)).choices[0]
         assert len(single.message.tool_calls or ()) == 1
 
