@@ -57,10 +57,7 @@ def _value(rules: Rules, name: str, root: Mapping[str, Any], given: object, refu
     if values is not None:
         if not isinstance(values, list) or not values or any(isinstance(value, list | dict) for value in values):
             raise refuse("an enum of arrays or objects")
-        written = [
-            _quoted(rules, value) if isinstance(value, str) else rules.text(json.dumps(value)) for value in values
-        ]
-        return rules.add(name, " | ".join(written))
+        return rules.add(name, " | ".join(_scalar(rules, value) for value in values))
     if is_text(schema):
         lengths = f"{{{schema.get('minLength', 0)},{schema.get('maxLength', '')}}}"
         return rules.add(name, f"{rules.text(QUOTE)} /[^<]{lengths}/ {rules.text(QUOTE)}")
@@ -104,5 +101,7 @@ def _object(
     return rules.add(name, f"{rules.text('{')} {first} {rules.text('}')}")
 
 
-def _quoted(rules: Rules, text: str) -> str:
-    return rules.text(QUOTE, text, QUOTE) if text else rules.text(QUOTE, QUOTE)
+def _scalar(rules: Rules, value: object) -> str:
+    if not isinstance(value, str):
+        return rules.text(json.dumps(value))
+    return rules.text(QUOTE, value, QUOTE) if value else rules.text(QUOTE, QUOTE)

@@ -9,6 +9,7 @@ import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, NamedTuple
 
 from engine.errors import InvalidRequest
@@ -187,8 +188,8 @@ def _form(tool_format: ToolFormat, rules: _Rules) -> _Form:
         case "kimi":
 
             def kimi_call(index: int, function: ToolFunction) -> str:
-                name = text(kimi.CALL_BEGIN, f"{kimi.NAME_PREFIX}{function.name}:")
-                return f"{name} /[0-9]{{1,3}}/ {text(kimi.ARGUMENTS)} {rules.arguments(index, function)} {text(kimi.CALL_END)}"
+                head = f"{text(kimi.CALL_BEGIN, f'{kimi.NAME_PREFIX}{function.name}:')} /[0-9]{{1,3}}/"
+                return f"{head} {text(kimi.ARGUMENTS)} {rules.arguments(index, function)} {text(kimi.CALL_END)}"
 
             return _Form(text(kimi.CALLS_BEGIN), kimi_call, "", text(kimi.CALLS_END))
         case "phi":
@@ -239,9 +240,8 @@ def _harmony(rules: _Rules) -> _Form:
 
 
 def _gemma(rules: _Rules, index: int, function: ToolFunction) -> str:
-    arguments = gemma_arguments(
-        rules, f"arguments_{index}", function.parameters, lambda reason: _refuse(function, reason)
-    )
+    refuse = partial(_refuse, function)
+    arguments = gemma_arguments(rules, f"arguments_{index}", function.parameters, refuse)
     return f"{rules.text(gemma.BEGIN, f'call:{function.name}')} {arguments} {rules.text(gemma.END)}"
 
 

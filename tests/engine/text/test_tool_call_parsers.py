@@ -101,7 +101,8 @@ CASES: list[tuple[ToolFormat, str, Parsed]] = [
     ("pythonic", "[get_weather(city=a)]", Parsed("", [("get_weather", '{"city": a)]')])),
     (
         "gemma",
-        'a<|tool_call>call:get_weather{city:<|"|>a "b"\n<|"|>,x:{k: [1, true,<|"|><|"|>], "q":-2e3},days:two}<tool_call|> b',
+        'a<|tool_call>call:get_weather{city:<|"|>a "b"\n<|"|>,x:{k: [1, true,<|"|><|"|>], "q":-2e3},days:two}'
+        "<tool_call|> b",
         Parsed(
             "ab",
             [("get_weather", '{"city": "a \\"b\\"\\n", "x": {"k": [1, true, ""], "q": -2e3}, "days": "two"}')],
