@@ -164,16 +164,14 @@ FORMATS: Mapping[ToolFormat, FormatCase] = {
             "{{ '<|\"|>' + value + '<|\"|>' if value is string else value | tojson }}{{ ',' if not loop.last }}"
             "{% endfor %}{{ '}' }}<tool_call|>{% endfor %}"
         ),
-        ("<|tool_call>", "<tool_call|>", '<|"|>'),
+        ("<|tool_call>", "<tool_call|>"),
         (
             "Let me look.",
             "<|tool_call>",
             "call:get_weather{ci",
-            "ty:",
-            '<|"|>',
-            "Ulm",
-            '<|"|>',
-            ",days:2}",
+            'ty:<|"|>U',
+            'lm<|"|>,da',
+            "ys:2}",
             "<tool_call|>",
         ),
     ),
