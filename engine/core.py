@@ -291,15 +291,14 @@ class EngineCore:
         return self._runner
 
     def _launch(self, plan: StepPlan) -> None:
-        """Launch a step. If it needs masks they follow: now, computed while the step computes; or once the tokens of
-        the step in flight are known, while this one computes."""
-        if not plan.needs_masks or self._in_flight:
-            self._unmasked = plan if plan.needs_masks else None
-            self._active_runner.launch(plan)
+        """Launch a step. If it needs masks they follow: at once, or when the tokens of the step in flight are known.
+        A device computes meanwhile."""
+        needs_masks, is_known = plan.needs_masks, not self._in_flight
+        self._active_runner.launch(plan)
+        if needs_masks and is_known:
+            self._active_runner.supply_masks(self._steering.masks(plan))
         else:
-            masks = self._steering.start_masks(plan)
-            self._active_runner.launch(plan)
-            self._active_runner.supply_masks(masks.result())
+            self._unmasked = plan if needs_masks else None
         self._in_flight.note_launch(plan)
 
     def _collect(self) -> list[RequestDelta]:

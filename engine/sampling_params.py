@@ -14,12 +14,16 @@ from engine.settings import check_plain_types
 ToolFormat = Literal[
     "deepseek_v3",
     "deepseek_v31",
+    "gemma",
+    "glm",
     "granite",
     "harmony",
     "hermes",
+    "kimi",
     "llama3_json",
     "mistral",
     "mistral_list",
+    "phi",
     "pythonic",
     "qwen3_xml",
 ]
@@ -286,6 +290,7 @@ class ToolFunction:
 
     name: str
     parameters: str  #: its JSON schema, as JSON
+    is_strict: bool = False  #: arguments follow the schema also where no call is forced
 
 
 @dataclass(frozen=True)

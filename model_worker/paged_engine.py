@@ -216,13 +216,11 @@ class PagedEngine:
         params = with_bad_words(params, self._tokenizer.encode)
         if prompt.tool_calls is not None:
             params = replace(params, tool_calls=replace(prompt.tool_calls, id_seed=request_id))
-        if prompt.constraint is not None:
-            if params.constraint is not None:
-                message = "response_format: not together with a tool_choice that forces calls"
-                raise ApiError(ErrorCode.INVALID_REQUEST, message, param="response_format")
+        is_of_tools = prompt.constraint is not None and params.constraint is None
+        if is_of_tools:
             params = replace(params, constraint=prompt.constraint)
         if params.needs_masks:
-            await self._check_constraint(params, "tools" if prompt.constraint is not None else _param_of(sampling))
+            await self._check_constraint(params, "tools" if is_of_tools else _param_of(sampling))
         async with self._submitted(prompt.token_ids, params, request_id, resume_token_ids, cache_salt) as stream:
             yield Accepted()
             usage = SampleUsage(params.n)

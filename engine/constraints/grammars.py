@@ -2,9 +2,13 @@
 
 Blanks in JSON are bounded, since a model may otherwise write them without end: between two tokens of JSON one space, or
 one line break and at most WHITESPACE_COLUMNS blanks, enough to indent ten levels.
+
+llguidance is told not to force tokens: where a grammar forces bytes, it would allow only the token with which the
+tokenizer begins them, and it would call the tokenizer for that while it computes a mask.
 """
 
 import json
+from typing import Any
 
 from llguidance import LLMatcher
 from llguidance.gbnf_to_lark import any_to_lark
@@ -13,6 +17,8 @@ from engine.constraints.schema_check import check_size, read_choices, read_schem
 from engine.sampling_params import Constraint
 
 WHITESPACE_COLUMNS = 20
+
+_EXACT = '%llguidance {"no_forcing": true}\n'
 
 _OPTIONS = {
     "whitespace_flexible": True,
@@ -33,21 +39,25 @@ def grammar_of(constraint: Constraint) -> str:
             return _of_schema({"type": "object"})
         case "choice":
             choices = read_choices(constraint.value)
-            return LLMatcher.grammar_from_lark("start: " + " | ".join(map(json.dumps, choices)))
+            return _of_lark("start: " + " | ".join(map(json.dumps, choices)))
         case "regex":
             check_size(constraint.value)
-            return LLMatcher.grammar_from_regex(constraint.value)
+            return _of_lark(json.loads(LLMatcher.grammar_from_regex(constraint.value))["grammars"][0]["lark_grammar"])
         case "grammar":
             check_size(constraint.value)
             try:
-                return LLMatcher.grammar_from_lark(any_to_lark(constraint.value))
+                lark = any_to_lark(constraint.value)
             except Exception as error:  # the converter of GBNF has no error class of its own
                 raise refuse(f"the grammar cannot be read: {error}") from None
+            return _of_lark(lark)
 
 
-def _of_schema(schema: object) -> str:
-    text = json.dumps(schema)
-    try:
-        return LLMatcher.grammar_from_json_schema(text, overrides=_OPTIONS)  # type: ignore[arg-type]
-    except ValueError as error:
-        raise refuse(str(error)) from None
+def _of_lark(lark: str) -> str:
+    return LLMatcher.grammar_from_lark(_EXACT + lark)
+
+
+def _of_schema(schema: dict[str, Any] | bool) -> str:
+    if schema is False:
+        raise refuse("no JSON matches this schema")
+    named = {} if schema is True else schema
+    return _of_lark("start: %json " + json.dumps({**named, "x-guidance": _OPTIONS}))

@@ -30,7 +30,7 @@ class SteeredSequence:
         self._compiled = compiled
         self._matcher: LLMatcher | None = None
         self._thinking = thinking
-        self._stop_ids = stop_ids
+        self.stop_ids = stop_ids
 
     @property
     def is_broken(self) -> bool:
@@ -41,15 +41,17 @@ class SteeredSequence:
         """Take a token that does not end the sequence by itself; whether the text is whole now and nothing may follow
         ("stop"), or can become valid no more ("abort"). is_thinking: what there is now ends in thoughts. text: what the
         token has completed of the answer."""
-        self._take(token_id, is_thinking, text)
+        if self._thinking is None:
+            self._grammar().consume_token(token_id)
+        else:
+            self._take(token_id, self._thinking, is_thinking, text)
         if self._matcher is None or not self._matcher.is_stopped():
             return None
         return "abort" if self._matcher.is_error() else "stop"
 
-    def _take(self, token_id: int, is_thinking: bool, text: str) -> None:
+    def _take(self, token_id: int, thinking: Thinking, is_thinking: bool, text: str) -> None:
         begins_answer = self._is_thinking
-        if self._thinking is not None:
-            self._thinking.advance(token_id, is_thinking=is_thinking)
+        thinking.advance(token_id, is_thinking=is_thinking)
         if self._compiled is None or self._is_thinking:
             return
         if not begins_answer:
@@ -64,6 +66,8 @@ class SteeredSequence:
     def grammar(self) -> LLMatcher | None:
         """The grammar that says what may come next, once it is compiled; None where it does not: in thoughts, and
         without a constraint."""
+        if self._matcher is not None and self._thinking is None:
+            return self._matcher
         return None if self._is_thinking or self._compiled is None else self._grammar()
 
     @property
@@ -71,26 +75,24 @@ class SteeredSequence:
         """Whether any token may come next."""
         return self._compiled is None and (self._thinking is None or self._thinking.forced_id is None)
 
-    def finish_mask(self, row: NDArray[np.int32]) -> None:
-        """Make the grammar's mask [num_words], or a row of any content where `grammar` is None, the mask of the next
-        token.
+    @property
+    def may_think(self) -> bool:
+        """Whether `mask_thoughts` is needed."""
+        return self._thinking is not None
 
-        A token that ends the sequence is allowed where the text may end, or where the grammar itself names it.
-        """
+    def mask_thoughts(self, row: NDArray[np.int32]) -> None:
+        """Make the grammar's mask [num_words], or a row of any content where `grammar` is None, that of the next token:
+        thoughts are free up to their budget, and before them their tag may come."""
         vocabulary, thinking = self._vocabulary, self._thinking
-        if thinking is not None and thinking.phase == "thinking":
+        assert thinking is not None
+        if thinking.phase == "thinking":
             if (forced := thinking.forced_id) is not None:
                 row[:] = 0
                 vocabulary.set_bits(row, (forced,), to=True)
             else:  # no end before the answer
                 row[:] = -1
-                vocabulary.set_bits(row, self._stop_ids, to=False)
-            return
-        if vocabulary.may_end(row):
-            vocabulary.set_bits(row, self._stop_ids, to=True)
-        else:
-            vocabulary.set_bits(row, self._stop_ids - vocabulary.special_ids, to=False)
-        if thinking is not None and thinking.begin_id is not None and thinking.phase == "start":
+                vocabulary.set_bits(row, self.stop_ids, to=False)
+        elif thinking.phase == "start" and thinking.begin_id is not None:
             vocabulary.set_bits(row, (thinking.begin_id,), to=True)
 
     def _grammar(self) -> LLMatcher:

@@ -1,10 +1,12 @@
 """Which tokens the sequences of an engine may get next. Belongs to one core and its thread."""
 
 import os
-from concurrent.futures import Future, ThreadPoolExecutor
+import time
+from collections.abc import Sequence
 
 import numpy as np
-from llguidance import LLExecutor
+from llguidance import LLExecutor, LLMatcher
+from numpy.typing import NDArray
 
 from engine.batch import SequenceId, StepPlan, TokenMasks
 from engine.constraints.compiler import GrammarCompiler
@@ -18,10 +20,11 @@ _MOST_THREADS = 8
 class Steering:
     """Owner of the states of all sequences with a constraint or a thinking budget."""
 
-    def __init__(self, compiler: GrammarCompiler) -> None:
+    def __init__(self, compiler: GrammarCompiler, *, patience_s: float = 0.0005) -> None:
+        """patience_s: how long a step's masks are computed one after another, before threads divide the rest."""
         self.compiler = compiler
         self._sequences: dict[SequenceId, SteeredSequence] = {}
-        self._thread = ThreadPoolExecutor(1, "token-masks")
+        self._patience_s = patience_s
         self._executor: LLExecutor | None = None
 
     def open(self, sequence_id: SequenceId, params: SamplingParams, stop_ids: frozenset[int]) -> None:
@@ -45,11 +48,6 @@ class Steering:
         """Forget a sequence that has ended."""
         self._sequences.pop(sequence_id, None)
 
-    def start_masks(self, plan: StepPlan) -> Future[TokenMasks]:
-        """The masks of a plan, computed by a thread. All tokens before must be known, and no state may change until
-        they are there."""
-        return self._thread.submit(self.masks, plan)
-
     def masks(self, plan: StepPlan) -> TokenMasks:
         """The masks of a plan's draws; sequences that have ended are free. All tokens before must be known."""
         steered: list[SteeredSequence] = []
@@ -63,29 +61,45 @@ class Steering:
                 draws += range(num_draws, num_draws + scheduled.num_samples)
                 counts.append(scheduled.num_samples)
             num_draws += scheduled.num_samples
-        vocabulary = self.compiler.vocabulary
-        rows = np.zeros((len(steered), vocabulary.num_words), np.int32)
-        grammars = [(state.grammar(), index) for index, state in enumerate(steered)]
-        jobs = [(grammar, index) for grammar, index in grammars if grammar is not None and not grammar.is_error()]
-        if len(jobs) == 1:
-            grammar, index = jobs[0]
-            grammar.unsafe_compute_mask_ptr(rows[index].ctypes.data, rows[index].nbytes)
-        elif jobs:
-            self._threads().unsafe_compute_mask_ptr(jobs, rows.ctypes.data, rows[0].nbytes, len(rows))
-        for row, state in zip(rows, steered, strict=True):
-            if not state.is_broken:
-                state.finish_mask(row)
-        words = vocabulary.of_step(rows)
+        words = self.masks_of(steered)
         return TokenMasks(
             np.array(draws, np.int64), words if len(draws) == len(words) else words.repeat(counts, axis=0)
         )
 
+    def masks_of(self, sequences: Sequence[SteeredSequence]) -> NDArray[np.int32]:
+        """The masks of sequences, [N, ceil(V / 32)]."""
+        vocabulary = self.compiler.vocabulary
+        rows = np.zeros((len(sequences), vocabulary.num_words), np.int32)
+        jobs: list[tuple[LLMatcher, int]] = []
+        by_ends: dict[frozenset[int], list[int]] = {}  # indices of rows by the tokens that end their sequences
+        for index, sequence in enumerate(sequences):
+            if (grammar := sequence.grammar()) is not None:
+                jobs.append((grammar, index))
+                by_ends.setdefault(sequence.stop_ids, []).append(index)
+        self._compute(jobs, rows)
+        for stop_ids, indices in by_ends.items():
+            vocabulary.allow_ends(rows, indices, stop_ids)
+        for index, sequence in enumerate(sequences):
+            if sequence.may_think:
+                sequence.mask_thoughts(rows[index])
+        return vocabulary.of_step(rows)
+
+    def _compute(self, jobs: list[tuple[LLMatcher, int]], rows: NDArray[np.int32]) -> None:
+        """The grammars' masks, into the rows of these indices. Most take less time than a thread takes to wake up; the
+        rest of a step whose masks take long are divided over threads."""
+        base, size = rows.ctypes.data, rows.shape[1] * rows.itemsize
+        until = time.perf_counter() + self._patience_s
+        for num_done, (grammar, index) in enumerate(jobs):
+            if time.perf_counter() > until:
+                self._threads().unsafe_compute_mask_ptr(jobs[num_done:], base, size, len(rows))
+                return
+            grammar.unsafe_compute_mask_ptr(base + index * size, size)
+
     def shut_down(self) -> None:
-        """End the threads."""
-        self._thread.shutdown()
+        """End the thread that compiles."""
         self.compiler.shut_down()
 
     def _threads(self) -> LLExecutor:
         if self._executor is None:
-            self._executor = LLExecutor(max(1, min(_MOST_THREADS, (os.cpu_count() or 1) - 1)))
+            self._executor = LLExecutor(min(_MOST_THREADS, os.cpu_count() or 1))
         return self._executor

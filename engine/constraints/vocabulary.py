@@ -34,6 +34,7 @@ class Vocabulary:
         self.size = vocab_size
         self.end_id = vocab_size
         self.num_words = -(-(vocab_size + 1) // 32)  #: of 32 bits
+        self._end_bit = np.uint32(1 << self.end_id % 32).view(np.int32)  # in the last word
         self.encode: Callable[[str], list[int]] = tokens.encode
         self._tokens = tokens
         self._eos_token_ids = eos_token_ids
@@ -57,13 +58,23 @@ class Vocabulary:
                 bit = np.uint32(1 << token_id % 32).view(np.int32)
                 row[token_id // 32] = row[token_id // 32] | bit if to else row[token_id // 32] & ~bit
 
-    def may_end(self, row: NDArray[np.int32]) -> bool:
-        """Whether a mask [num_words] of a grammar allows the end of the text."""
-        return bool(row[-1] & np.uint32(1 << self.end_id % 32).view(np.int32))
+    def allow_ends(
+        self, rows: NDArray[np.int32], indices: Sequence[int], stop_ids: Sequence[int] | frozenset[int]
+    ) -> None:
+        """In those of the grammars' masks [N, num_words], allow tokens that end a sequence where the text may end, or
+        where the grammar itself names them."""
+        may_end = rows[indices, -1] & self._end_bit != 0
+        for token_id in stop_ids:
+            if token_id < self.size:
+                word, bit = divmod(token_id, 32)
+                column = rows[indices, word]
+                mask = np.uint32(1 << bit).view(np.int32)
+                otherwise = column if token_id in self.special_ids else column & ~mask
+                rows[indices, word] = np.where(may_end, column | mask, otherwise)
 
     def of_step(self, rows: NDArray[np.int32]) -> NDArray[np.int32]:
         """Masks [N, num_words] as a step reads them: [N, ceil(V / 32)], without the bit of end_id."""
-        rows[:, -1] &= ~np.uint32(1 << self.end_id % 32).view(np.int32)
+        rows[:, -1] &= ~self._end_bit
         return np.ascontiguousarray(rows[:, : -(-self.size // 32)])
 
     def _of_all_tokens(self) -> tuple[LLTokenizer, frozenset[int]]:

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from engine.batch import TokenMasks
 from engine.kernels.adapters import AdapterProduct
 from engine.kernels.quantised import Matrix
 from engine.kernels.state_kernels import StateKernels
@@ -142,6 +143,8 @@ class GroupedExperts(Protocol):
         ...
 
 
+#: Sets scores [R, vocab] of tokens that the masks forbid to minus infinity, in place; masks.draws are rows.
+ForbidFunction = Callable[[torch.Tensor, TokenMasks], None]
 #: (scores [R, vocab] float32 or of the model's dtype, draws) -> token ids [draws]
 DrawFunction = Callable[[torch.Tensor, Draws], torch.Tensor]
 
@@ -298,6 +301,11 @@ class Operators(Protocol):
 
     def argmax(self, logits: torch.Tensor) -> torch.Tensor:
         """logits [R, vocab] -> [R] int64; of equal logits the first."""
+        ...
+
+    @property
+    def forbid(self) -> ForbidFunction | None:
+        """Masks of tokens; None: the sampler applies them in plain torch."""
         ...
 
     @property

@@ -45,6 +45,11 @@ class TorchOperators:
         return state_kernels
 
     @property
+    def forbid(self) -> None:
+        """None: the sampler applies masks in plain torch."""
+        return None
+
+    @property
     def draw(self) -> None:
         """None: the sampler draws in plain torch."""
         return None

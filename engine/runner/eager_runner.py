@@ -232,7 +232,7 @@ class EagerRunner:
             counts = torch.tensor([s.num_samples for s in drawing], device=self._device)
             logits = logits.repeat_interleave(counts, dim=0)
         eos, operators = self.limits.eos_token_ids, self._operators
-        tokens = iter(sample(logits, rows, eos, operators.argmax, operators.draw, masks))
+        tokens = iter(sample(logits, rows, eos, operators.argmax, operators.draw, operators.forbid, masks))
         samples = tuple(tuple(next(tokens) for _ in range(sequence.num_samples)) for sequence in sequences)
         for sequence, drawn in zip(sequences, samples, strict=True):
             if len(drawn) == 1:

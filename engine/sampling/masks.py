@@ -6,7 +6,7 @@ import torch
 from engine.batch import TokenMasks
 
 
-def forbid(logits: torch.Tensor, masks: TokenMasks) -> None:
+def forbid_tokens(logits: torch.Tensor, masks: TokenMasks) -> None:
     """Set logits [R, V] of forbidden tokens to -inf, in place; masks.draws are rows."""
     bits = np.unpackbits((~masks.words).view(np.uint8), axis=1, count=logits.shape[1], bitorder="little")
     is_forbidden = torch.from_numpy(bits).view(torch.bool).to(logits.device)

@@ -12,11 +12,11 @@ import torch
 from numpy.typing import NDArray
 
 from engine.batch import SampledToken, TokenMasks
-from engine.kernels.operators import DrawFunction, Draws
+from engine.kernels.operators import DrawFunction, Draws, ForbidFunction
 from engine.sampling.allowed_tokens import allowed_tokens, forbid_others
 from engine.sampling.beam_candidates import beam_candidates, read_report, stop_ids_of
 from engine.sampling.filters import truncate
-from engine.sampling.masks import forbid
+from engine.sampling.masks import forbid_tokens
 from engine.sampling.penalties import penalise, penalties_of
 from engine.sampling.philox import uniform
 from engine.sampling.rows import SamplingRow
@@ -31,15 +31,17 @@ def sample(
     eos_token_ids: frozenset[int],
     argmax: Callable[[torch.Tensor], torch.Tensor],
     draw: DrawFunction | None = None,
+    forbid: ForbidFunction | None = None,
     masks: TokenMasks | None = None,
 ) -> list[SampledToken]:
-    """One token for each row of logits [R, V], of any floating dtype. argmax, draw: the operators' functions; None:
-    draw in plain torch, which agrees with other implementations except for the rounding of sums. masks: what some rows
-    may sample; applied before everything else, with rows as draws."""
+    """One token for each row of logits [R, V], of any floating dtype; masks may change them. argmax, draw, forbid: the
+    operators' functions; None: plain torch, which agrees with other implementations except for the rounding of sums.
+    masks: what some rows may sample; applied before everything else, with rows as draws."""
     scores = logits
     if masks is not None and len(masks.draws):
-        scores = logits.clone()
-        forbid(scores, masks)
+        if any([row.params.num_top_logprobs is not None for row in rows]):  # log probabilities are the model's own
+            scores = logits.clone()
+        (forbid or forbid_tokens)(scores, masks)
     token_ids = argmax(scores)
     sampled = [row.params.beam is None for row in rows]
     changed = [i for i, row in enumerate(rows) if sampled[i] and row.params.changes_logits_at(row.output_index)]

@@ -160,12 +160,28 @@ async def test_call_result_and_answer_and_forced_calls(tmp_path: Path, tool_form
                 assert choice == "required" or call.function.name == "get_weather"
                 schema = WEATHER if call.function.name == "get_weather" else {"maxProperties": 0}
                 jsonschema.validate(json.loads(call.function.arguments), schema)
+        # A format of the text has no effect on an answer that must be a call.
+        wild["response_format"] = {"type": "json_schema", "json_schema": {"name": "no", "schema": {"type": "array"}}}
         single = (await create(tool_choice="required", parallel_tool_calls=False, seed=4, **wild)).choices[0]
         assert len(single.message.tool_calls or ()) == 1
 
         none = (await create(messages=QUESTION, tool_choice="none", **given)).choices[0]
         assert none.message.tool_calls is None
         assert none.finish_reason == "stop"
+
+
+async def test_a_strict_function_is_called_as_its_schema_says(tmp_path: Path) -> None:
+    """The model says that days are 2, which this schema does not allow."""
+    schema = {**WEATHER, "properties": {**WEATHER["properties"], "days": {"const": 7}}}
+    given: Any = {"model": "m", "messages": QUESTION, "temperature": 0, "max_tokens": 60, "parallel_tool_calls": False}
+    async with served(write_caller(tmp_path, "phi")) as http:
+        for is_strict, days in ((True, 7), (False, 2)):
+            function = {"name": "get_weather", "parameters": schema, "strict": is_strict}
+            tools: Any = [{"type": "function", "function": function}]
+            answer = (await openai_over(http).chat.completions.create(tools=tools, **given)).choices[0]
+            assert answer.message.content == "Let me look."
+            (call,) = answer.message.tool_calls or ()
+            assert json.loads(call.function.arguments)["days"] == days
 
 
 async def test_a_model_without_tools_refuses_them(tmp_path: Path) -> None:

@@ -128,8 +128,9 @@ class ChatCompletionRequest(_CompletionRequest):
         if self.continue_final_message and self.messages[-1].role != "assistant":
             raise invalid("continue_final_message", "the last message must be of the assistant")
         self._check_tool_choice()
-        if self.constraint(self.response_format) is not None and self.tool_choice not in (None, "none", "auto"):
+        if self._must_call and self.constraint() is not None:
             raise invalid("tool_choice", "an answer that must be a call has no other constraint")
+        self.constraint(self.response_format)
         return self
 
     def _check_tool_choice(self) -> None:
@@ -139,13 +140,18 @@ class ChatCompletionRequest(_CompletionRequest):
         if isinstance(self.tool_choice, NamedToolChoice) and self.tool_choice.function.name not in names:
             raise invalid("tool_choice", "names a function that is not among the tools")
 
+    @property
+    def _must_call(self) -> bool:
+        return self.tool_choice not in (None, "none", "auto")
+
     def sampling(self) -> SamplingOptions:
-        """The sampling parameters; max_completion_tokens replaces its deprecated name max_tokens."""
+        """The sampling parameters; max_completion_tokens replaces its deprecated name max_tokens. An answer that must
+        be a call has no text that response_format could be for."""
         limit = self.max_completion_tokens if self.max_completion_tokens is not None else self.max_tokens
         return self._sampling(
             max_tokens=limit,
             logprobs=(self.top_logprobs or 0) if self.logprobs else None,
-            constraint=self.constraint(self.response_format),
+            constraint=None if self._must_call else self.constraint(self.response_format),
         )
 
     @property

@@ -30,8 +30,6 @@ def chat_fields(request: ResponsesRequest) -> dict[str, Any]:
         "stream": request.stream,
         **_tools(request),
     }
-    if fields.get("tool_choice") not in (None, "auto", "none"):
-        fields["response_format"] = None  # the answer is a call, and has no text that could have a format
     if request.wants_logprobs:
         fields |= {"logprobs": True, "top_logprobs": request.top_logprobs or 0}
     return {name: value for name, value in fields.items() if value is not None}

@@ -26,6 +26,7 @@ _SIGNATURES = {
     "norm": 5 * _P + 2 * _I + _F,
     "activation": _I + 2 * _P + 2 * _I,
     "argmax": _P + _I + _P + 2 * _I,
+    "forbid": _P + _I + 2 * _P + 2 * _I,
     "draw": _P + _I + 7 * _P + 2 * _I,
     "causal_conv": _P + _I + 3 * _P + _I + 3 * _P + _I + _P + 3 * _I,
     "selective_scan": 5 * (_P + _I) + 3 * _P + _I + 3 * _P + _I + _P + 2 * _I,

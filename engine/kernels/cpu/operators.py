@@ -1,5 +1,5 @@
-"""The operators in C++ (linear.cpp, norm.cpp, activation.cpp, argmax.cpp, draw.cpp; those of recurrent layers:
-state_kernels.py), for float32 and bfloat16 on CPU.
+"""The operators in C++ (linear.cpp, norm.cpp, activation.cpp, argmax.cpp, forbid.cpp, draw.cpp; those of recurrent
+layers: state_kernels.py), for float32 and bfloat16 on CPU.
 
 Every result depends on its own row only, to the last bit: not on other rows, their number, or the number of threads.
 """
@@ -9,6 +9,7 @@ import math
 import torch
 import torch.nn.functional as F
 
+from engine.batch import TokenMasks
 from engine.kernels.cpu.adapters import CppAdapterProduct
 from engine.kernels.cpu.functions import CppActivation, CppGroupedLinear, CppLinear, CppNorm
 from engine.kernels.cpu.grouped_weights import PackedGroups
@@ -47,6 +48,7 @@ class CppOperators:
         self._unpack_rows = library.function("unpack_rows", dtype)
         self._argmax = library.function("argmax", dtype)
         self._draw = {each: library.function("draw", each) for each in (torch.float32, torch.bfloat16)}
+        self._forbid = {each: library.function("forbid", each) for each in (torch.float32, torch.bfloat16)}
         self.silu_mul = CppActivation(library, ActivationKind.SILU_MUL, dtype)
         self.gelu_tanh_mul = CppActivation(library, ActivationKind.GELU_TANH_MUL, dtype)
         self.gelu_tanh = CppActivation(library, ActivationKind.GELU_TANH, dtype)
@@ -196,6 +198,15 @@ class CppOperators:
         token_ids = torch.empty(logits.shape[0], dtype=torch.int64)
         self._argmax(logits.data_ptr(), logits.stride(0), token_ids.data_ptr(), *logits.shape, self.library.num_threads)
         return token_ids
+
+    def forbid(self, scores: torch.Tensor, masks: TokenMasks) -> None:
+        """As ForbidFunction; scores [R, vocab] float32 or bfloat16, with adjacent elements in a row."""
+        assert scores.stride(1) == 1
+        assert masks.words.flags.c_contiguous
+        self._forbid[scores.dtype](
+            scores.data_ptr(), scores.stride(0), masks.draws.ctypes.data, masks.words.ctypes.data,
+            len(masks.draws), scores.shape[1], self.library.num_threads,
+        )  # fmt: skip
 
     def draw(self, scores: torch.Tensor, wanted: Draws) -> torch.Tensor:
         """As DrawFunction; scores [R, vocab] float32 or bfloat16, with adjacent elements in a row."""

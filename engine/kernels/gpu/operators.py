@@ -124,6 +124,11 @@ class GpuOperators:
         return F.relu(x)
 
     @property
+    def forbid(self) -> None:
+        """None: the sampler applies masks in plain torch."""
+        return None
+
+    @property
     def draw(self) -> None:
         """None: the sampler draws in plain torch."""
         return None

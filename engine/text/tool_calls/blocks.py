@@ -55,10 +55,10 @@ def _read_list(reader: Reader, writer: Writer) -> Parsing[None]:
         yield from reader.expect(",")
 
 
-def read_arguments(reader: Reader, writer: Writer, name: str) -> Parsing[None]:
-    """The JSON object of the arguments of a function whose name is known."""
+def read_arguments(reader: Reader, writer: Writer, name: str, call_id: str | None = None) -> Parsing[None]:
+    """The JSON object of the arguments of a function whose name is known. call_id: as Writer.begin_call."""
     if (yield from reader.peek()) != "{":
         raise Malformed
-    writer.begin_call(name)
+    writer.begin_call(name, call_id)
     yield from pass_value(reader, writer.arguments)
     end_call(reader, writer)

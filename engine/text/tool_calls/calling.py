@@ -7,7 +7,7 @@ from typing import Any, Literal, NamedTuple, Protocol
 
 from engine.errors import InvalidRequest
 from engine.sampling_params import Constraint, ThoughtTags, ToolCallSyntax, ToolFormat, ToolFunction
-from engine.text.tool_calls.grammars import MAX_CALLS, SpecialId, call_grammar
+from engine.text.tool_calls.grammars import MAX_CALLS, SpecialId, call_grammar, free_grammar
 
 _NO_PARAMETERS = {"type": "object", "properties": {}, "additionalProperties": False}
 
@@ -106,6 +106,9 @@ class ToolRequest:
             if is_continued:
                 raise InvalidRequest("tool_choice cannot force a call in a continued message", param="tool_choice")
             constraint = Constraint("grammar", self.grammar(chosen, tokenizer.special_token_id))
+        elif chosen is not None and not is_continued and any(function.is_strict for function in self.functions):
+            grammar = free_grammar(chosen, self.functions, tokenizer.special_token_id)
+            constraint = Constraint("grammar", grammar) if grammar is not None else None
         # Harmony's messages tell thoughts from text.
         thoughts = None if chosen == "harmony" else tokenizer.thought_tags(prompt_ids)
         return AnswerForm(thoughts, syntax, constraint)
@@ -120,4 +123,4 @@ def _function(definition: Mapping[str, Any]) -> ToolFunction:
     schema = definition.get("parameters") or _NO_PARAMETERS
     if schema.get("type", "object") != "object" or not isinstance(schema.get("properties", {}), Mapping):
         raise InvalidRequest(f"the parameters of {definition['name']} must be an object's schema", param="tools")
-    return ToolFunction(definition["name"], json.dumps(schema))
+    return ToolFunction(definition["name"], json.dumps(schema), is_strict=bool(definition.get("strict")))

@@ -4,12 +4,10 @@ import re
 from collections.abc import Container
 
 from engine.sampling_params import ToolFormat
-from engine.text.tool_calls import deepseek, harmony, llama, mistral, pythonic, tagged
+from engine.text.tool_calls import deepseek, gemma, glm, harmony, kimi, llama, mistral, phi, pythonic, tagged
 
 #: An example of a Python call in a template's instructions: `[name(parameter=value`.
 _PYTHON_EXAMPLE = re.compile(r"\[\w+\(\w+\s*=")
-#: A form of GLM's templates, which have the tags of Hermes around something else.
-_GLM_KEY = "<arg_key>"
 
 
 def detect_format(template: str, special_tokens: Container[str]) -> ToolFormat | None:
@@ -24,9 +22,17 @@ def detect_format(template: str, special_tokens: Container[str]) -> ToolFormat |
         return "deepseek_v3" if shows("```json") else "deepseek_v31"
     if shows(mistral.CALLS):
         return "mistral" if shows(mistral.ARGS) else "mistral_list"
+    if shows(kimi.CALL_BEGIN):
+        return "kimi"
+    if shows(gemma.BEGIN) or shows(gemma.FUNCTION_BEGIN):
+        return "gemma"
+    if shows(phi.END) or shows(phi.WORD):
+        return "phi"
     if shows("<|tool_call|>"):
         return "granite"
-    if shows("<tool_call>") and not shows(_GLM_KEY):
+    if shows(glm.BEGIN, glm.KEY):
+        return "glm"
+    if shows("<tool_call>"):
         return "qwen3_xml" if shows(tagged.FUNCTION) else "hermes"
     if shows(pythonic.START) or _PYTHON_EXAMPLE.search(template):
         return "pythonic"
@@ -46,6 +52,17 @@ def marks_of(tool_format: ToolFormat) -> tuple[str, ...]:
                 deepseek.CALL_END,
                 deepseek.SEPARATOR,
             )
+        case "gemma":
+            return (
+                gemma.BEGIN,
+                gemma.END,
+                gemma.QUOTE,
+                gemma.FUNCTION_BEGIN,
+                gemma.FUNCTION_END,
+                gemma.FUNCTION_QUOTE,
+            )
+        case "glm":
+            return (glm.BEGIN, glm.END, glm.KEY, glm.KEY_END, glm.VALUE, glm.VALUE_END)
         case "harmony":
             return (
                 harmony.START,
@@ -56,10 +73,14 @@ def marks_of(tool_format: ToolFormat) -> tuple[str, ...]:
                 harmony.CALL,
                 harmony.RETURN,
             )
+        case "kimi":
+            return (kimi.CALLS_BEGIN, kimi.CALLS_END, kimi.CALL_BEGIN, kimi.CALL_END, kimi.ARGUMENTS)
         case "llama3_json":
             return (llama.PYTHON_TAG,)
         case "mistral" | "mistral_list":
             return (mistral.CALLS, mistral.ARGS, mistral.CALL_ID)
+        case "phi":
+            return (phi.CALLS, phi.END)
         case "pythonic":
             return (pythonic.START, pythonic.END)
         case "granite":

@@ -1,4 +1,5 @@
-"""Grammars of outputs that are tool calls and nothing else, made from the functions' JSON schemas and a model's format.
+"""Grammars of tool calls, made from the functions' JSON schemas and a model's format: of outputs that are calls and
+nothing else, and of free outputs in which a call of a strict function follows its schema.
 
 The language is llguidance's dialect of Lark. Arguments follow the JSON schema of their function; formats without JSON
 take one parameter at a time, so their schemas must be plain objects.
@@ -7,11 +8,14 @@ take one parameter at a time, so their schemas must be plain objects.
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from typing import Any, NamedTuple
 
 from engine.errors import InvalidRequest
 from engine.sampling_params import ToolFormat, ToolFunction
-from engine.text.tool_calls import deepseek, harmony, mistral
+from engine.text.tool_calls import deepseek, gemma, glm, harmony, kimi, mistral, phi
+from engine.text.tool_calls.gemma_grammars import gemma_arguments
 from engine.text.tool_calls.schemas import is_text, parsed, resolved
 
 MAX_CALLS = 16  #: in one output that is forced to be calls
@@ -35,10 +39,30 @@ _JSON_STYLE = {"whitespace_flexible": False, "item_separator": ", ", "key_separa
 #: Text of a parameter between tags: no end tag.
 _ANY_TEXT = r"([^<]|<+[^<\/])*"
 
+_PARAMETER_END = ("\n</parameter>\n",)
 _TAG_KEY = re.compile(r"[^<>\n]+")
 
 #: The id of a text that is a special token; None: it is none.
 SpecialId = Callable[[str], int | None]
+
+
+#: The text with which calls begin in the formats that have such a text.
+TRIGGERS: Mapping[ToolFormat, str] = {
+    "hermes": "<tool_call>",
+    "qwen3_xml": "<tool_call>",
+    "gemma": gemma.BEGIN,
+    "glm": glm.BEGIN,
+    "kimi": kimi.CALLS_BEGIN,
+    "phi": phi.CALLS,
+    "granite": "<|tool_call|>",
+    "mistral": mistral.CALLS,
+    "mistral_list": mistral.CALLS,
+    "deepseek_v3": deepseek.CALLS_BEGIN,
+    "deepseek_v31": deepseek.CALLS_BEGIN,
+}
+
+
+_WITHOUT_JSON: frozenset[ToolFormat] = frozenset({"gemma", "glm", "pythonic", "qwen3_xml"})
 
 
 class _Form(NamedTuple):
@@ -66,20 +90,54 @@ def call_grammar(
     return "\n".join([start, any_call, *calls, *rules.lines]) + "\n"
 
 
+def free_grammar(tool_format: ToolFormat, functions: Sequence[ToolFunction], special_id: SpecialId) -> str | None:
+    """The grammar of text with any calls of these functions, in which arguments of strict functions follow their
+    schemas, and those of others are objects. None: the format has no text that tells where a call begins, or cannot
+    have arguments without a schema. Raises InvalidRequest as call_grammar does."""
+    trigger = TRIGGERS.get(tool_format)
+    if trigger is None or (tool_format in _WITHOUT_JSON and not all(function.is_strict for function in functions)):
+        return None
+    rules = _Rules(special_id, trigger)
+    loose = json.dumps({"type": "object"})
+    form = _form(tool_format, rules)
+    calls = [
+        f"call_{i}: {form.call(i, function if function.is_strict else replace(function, parameters=loose))}"
+        for i, function in enumerate(functions)
+    ]
+    any_call = "any_call: " + " | ".join(f"call_{i}" for i in range(len(functions)))
+    # Where each call has the trigger, they may have text between them.
+    block = f"{form.opening} any_call ({form.separator} any_call)* {form.closing}" if form.opening else "any_call"
+    begun = f"TEXT {rules.written(trigger)}"
+    begin = f"{_BEGUN}: {begun}" if special_id(trigger) is not None else f"{_BEGUN}[lazy]: {begun}"
+    start = f"start: ({block})* TEXT"
+    return "\n".join([start, begin, "TEXT: /(.|\\n)*/", any_call, *calls, *rules.lines]) + "\n"
+
+
+#: The rule of any text up to the beginning of a call.
+_BEGUN = "begun"
+
+
 class _Rules:
     """The rules that calls refer to, and how texts and values are written."""
 
-    def __init__(self, special_id: SpecialId) -> None:
+    def __init__(self, special_id: SpecialId, trigger: str | None = None) -> None:
+        """trigger: a text before which any other text may stand."""
         self._special_id = special_id
+        self._trigger = trigger
         self.lines: list[str] = []
 
     def text(self, *parts: str) -> str:
         """These texts one after another; those that are special tokens as such."""
-        written = []
-        for part in parts:
-            token_id = self._special_id(part)
-            written.append(f"<[{token_id}]>" if token_id is not None else json.dumps(part, ensure_ascii=False))
-        return " ".join(written)
+        return " ".join(_BEGUN if part == self._trigger else self.written(part) for part in parts)
+
+    def written(self, part: str) -> str:
+        """A text, or the special token that it is."""
+        token_id = self._special_id(part)
+        return f"<[{token_id}]>" if token_id is not None else json.dumps(part, ensure_ascii=False)
+
+    def is_special(self, part: str) -> bool:
+        """Whether a text is a special token."""
+        return self._special_id(part) is not None
 
     def add(self, name: str, rule: str) -> str:
         """A rule; returns its name."""
@@ -123,6 +181,19 @@ def _form(tool_format: ToolFormat, rules: _Rules) -> _Form:
             return _Form("", lambda index, function: _tags(rules, index, function), text("\n"), "")
         case "granite":
             return _Form(text("<|tool_call|>", "["), wrapped((), "arguments", ()), text(", "), text("]"))
+        case "gemma":
+            return _Form("", lambda index, function: _gemma(rules, index, function), "", "")
+        case "glm":
+            return _Form("", lambda index, function: _glm(rules, index, function), text("\n"), "")
+        case "kimi":
+
+            def kimi_call(index: int, function: ToolFunction) -> str:
+                head = f"{text(kimi.CALL_BEGIN, f'{kimi.NAME_PREFIX}{function.name}:')} /[0-9]{{1,3}}/"
+                return f"{head} {text(kimi.ARGUMENTS)} {rules.arguments(index, function)} {text(kimi.CALL_END)}"
+
+            return _Form(text(kimi.CALLS_BEGIN), kimi_call, "", text(kimi.CALLS_END))
+        case "phi":
+            return _Form(text(phi.CALLS, "["), wrapped((), "arguments", ()), text(", "), text("]", phi.END))
         case "llama3_json":
             return _Form("", wrapped((), "parameters", ()), "", "", max_calls=1)
         case "pythonic":
@@ -168,6 +239,25 @@ def _harmony(rules: _Rules) -> _Form:
     return _Form(f"({analysis})?", call, "", "", max_calls=1)
 
 
+def _gemma(rules: _Rules, index: int, function: ToolFunction) -> str:
+    refuse = partial(_refuse, function)
+    arguments = gemma_arguments(rules, f"arguments_{index}", function.parameters, refuse)
+    return f"{rules.text(gemma.BEGIN, f'call:{function.name}')} {arguments} {rules.text(gemma.END)}"
+
+
+def _glm(rules: _Rules, index: int, function: ToolFunction) -> str:
+    """As _tags."""
+    parameters = []
+    for place, (key, schema, is_required) in enumerate(_properties(function)):
+        if not _TAG_KEY.fullmatch(key):
+            raise _refuse(function, f"the parameter {key!r}")
+        value = _tag_value(rules, f"value_{index}_{place}", function, schema, (glm.VALUE_END, "\n"))
+        before = rules.text(glm.KEY, key, glm.KEY_END, "\n", glm.VALUE)
+        rule = rules.add(f"parameter_{index}_{place}", f"{before} {value}")
+        parameters.append(rule if is_required else f"{rule}?")
+    return " ".join((rules.text(glm.BEGIN, f"{function.name}\n"), *parameters, rules.text(glm.END)))
+
+
 def _tags(rules: _Rules, index: int, function: ToolFunction) -> str:
     """Parameters between tags, in the order of the schema."""
     parameters = []
@@ -176,7 +266,8 @@ def _tags(rules: _Rules, index: int, function: ToolFunction) -> str:
             raise _refuse(function, f"the parameter {key!r}")
         before = rules.text(f"<parameter={key}>\n")
         rule = rules.add(
-            f"parameter_{index}_{place}", f"{before} {_tag_value(rules, f'value_{index}_{place}', function, schema)}"
+            f"parameter_{index}_{place}",
+            f"{before} {_tag_value(rules, f'value_{index}_{place}', function, schema, _PARAMETER_END)}",
         )
         parameters.append(rule if is_required else f"{rule}?")
     begin, end = (
@@ -186,8 +277,11 @@ def _tags(rules: _Rules, index: int, function: ToolFunction) -> str:
     return " ".join((begin, *parameters, end))
 
 
-def _tag_value(rules: _Rules, name: str, function: ToolFunction, schema: Mapping[str, Any]) -> str:
-    end = rules.text("\n</parameter>\n")
+def _tag_value(
+    rules: _Rules, name: str, function: ToolFunction, schema: Mapping[str, Any], ends: tuple[str, ...]
+) -> str:
+    """A value and the texts that end it. A text that is no special token belongs to the lexeme that it ends."""
+    end = rules.text(*ends)
     plain = resolved(parsed(function.parameters), schema)
     if not is_text(plain):
         return f"{rules.json(name, _with_definitions(function, schema))} {end}"
@@ -202,7 +296,10 @@ def _tag_value(rules: _Rules, name: str, function: ToolFunction, schema: Mapping
         text = f"[^<]{{{plain.get('minLength', 0)},{plain.get('maxLength', '')}}}"
     else:
         text = _ANY_TEXT
-    return f"/{text}\\n<\\/parameter>\\n/"
+    if rules.is_special(ends[0]):
+        return f"/{text}/ {end}"
+    first = re.escape(ends[0]).replace("/", r"\/").replace("\\\n", r"\n")
+    return f"/{text}{first}/ {rules.text(*ends[1:])}"
 
 
 def _python(rules: _Rules, index: int, function: ToolFunction) -> str:

@@ -10,9 +10,13 @@ from functools import partial
 from engine.sampling_params import ToolCallSyntax, ToolFormat, ToolFunction
 from engine.text.thoughts import Said
 from engine.text.tool_calls.deepseek import parse_deepseek
+from engine.text.tool_calls.gemma import parse_gemma
+from engine.text.tool_calls.glm import parse_glm
 from engine.text.tool_calls.harmony import parse_harmony
+from engine.text.tool_calls.kimi import parse_kimi
 from engine.text.tool_calls.llama import parse_llama_json
 from engine.text.tool_calls.mistral import parse_mistral
+from engine.text.tool_calls.phi import parse_phi
 from engine.text.tool_calls.pythonic import parse_pythonic
 from engine.text.tool_calls.reader import Parsing, Reader
 from engine.text.tool_calls.tagged import parse_tagged
@@ -23,12 +27,16 @@ _Parse = Callable[[Reader, Writer, Sequence[ToolFunction]], Parsing[None]]
 _PARSERS: Mapping[ToolFormat, _Parse] = {
     "deepseek_v3": parse_deepseek,
     "deepseek_v31": parse_deepseek,
+    "gemma": parse_gemma,
+    "glm": parse_glm,
     "granite": partial(parse_tagged, marks=("<|tool_call|>", "<tool_call>")),
     "harmony": parse_harmony,
     "hermes": partial(parse_tagged, marks=("<tool_call>",)),
+    "kimi": parse_kimi,
     "llama3_json": parse_llama_json,
     "mistral": parse_mistral,
     "mistral_list": parse_mistral,
+    "phi": parse_phi,
     "pythonic": parse_pythonic,
     "qwen3_xml": partial(parse_tagged, marks=("<tool_call>",)),
 }

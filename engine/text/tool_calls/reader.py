@@ -52,6 +52,10 @@ class Reader:
         """What was read since `hold` is not needed."""
         self._held_from = None
 
+    def unread(self, text: str) -> None:
+        """Put this text back, which was read last."""
+        self._at -= len(text)
+
     def peek(self) -> Parsing[str]:
         """The next character; empty at the end of the text."""
         while self._at == len(self._text):

@@ -60,7 +60,9 @@ def _read_function(reader: Reader, writer: Writer, functions: Sequence[ToolFunct
             writer.begin_call(name)
         writer.arguments(f"{', ' if num_parameters else '{'}{json.dumps(key, ensure_ascii=False)}: ")
         num_parameters += 1
-        yield from _read_value(reader, writer, is_text=function is None or property_is_text(function, key))
+        yield from reader.skip("\n")
+        is_text = function is None or property_is_text(function, key)
+        yield from read_value(reader, writer, _VALUE_ENDS, is_text=is_text)
         yield from reader.blanks()
     yield from reader.expect("</function>")
     if not num_parameters:
@@ -70,19 +72,17 @@ def _read_function(reader: Reader, writer: Writer, functions: Sequence[ToolFunct
     end_call(reader, writer)
 
 
-def _read_value(reader: Reader, writer: Writer, *, is_text: bool) -> Parsing[None]:
-    """One value as JSON. A text is written while it comes, anything else when it is complete."""
-    yield from reader.skip("\n")
+def read_value(reader: Reader, writer: Writer, ends: Sequence[str], *, is_text: bool) -> Parsing[None]:
+    """One value as JSON, up to one of these ends. A text is written while it comes, anything else when it is
+    complete."""
     if is_text:
         writer.arguments('"')
-        end = yield from reader.until(
-            _VALUE_ENDS, lambda piece: writer.arguments(json.dumps(piece, ensure_ascii=False)[1:-1])
-        )
+        end = yield from reader.until(ends, lambda piece: writer.arguments(json.dumps(piece, ensure_ascii=False)[1:-1]))
         if end is not None:
             writer.arguments('"')
         return
     pieces: list[str] = []
-    end = yield from reader.until(_VALUE_ENDS, pieces.append)
+    end = yield from reader.until(ends, pieces.append)
     value = "".join(pieces)
     writer.arguments(_as_json(value.strip()) if end is not None else value)
 

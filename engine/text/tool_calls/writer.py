@@ -42,12 +42,12 @@ class Writer:
         """What the model thinks."""
         self._said.append(Said(piece, ""))
 
-    def begin_call(self, name: str) -> None:
-        """A call of this function; its arguments follow."""
+    def begin_call(self, name: str, written_id: str | None = None) -> None:
+        """A call of this function; its arguments follow. written_id: the id that the model gives it; None: none."""
         self._show(self._text.flush())
         self.num_calls += 1
         self.is_open = True
-        self._add_call(call_id(self._syntax, self._sample_index, self.num_calls - 1), name, "")
+        self._add_call(written_id or call_id(self._syntax, self._sample_index, self.num_calls - 1), name, "")
 
     def arguments(self, piece: str) -> None:
         """A part of the arguments of the call that has been begun."""

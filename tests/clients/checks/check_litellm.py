@@ -53,6 +53,14 @@ def tools():
     litellm.completion(messages=[*HELLO, reply, result], tools=[TOOL], **sent)
 
 
+@check("embeddings")
+def embeddings():
+    sent = {key: SENT[key] for key in ("model", "api_base", "api_key")}
+    vectors = [each["embedding"] for each in litellm.embedding(input=["one", "two"], **sent).data]
+    assert len(vectors) == 2
+    assert vectors[0] != vectors[1]
+
+
 @check("its provider for Anthropic's shape")
 def messages():
     sent = {**SENT, "model": f"anthropic/{MODEL}", "api_base": URL}

@@ -187,11 +187,20 @@ def echo():
     assert error.param == "suffix"
 
 
-@check("embeddings")
+@check("embeddings: texts, token ids, dimensions, base64")
 def embeddings():
-    reply = client.embeddings.create(model=MODEL, input=["one", "two"])
-    assert len(reply.data) == 2
-    return f"{len(reply.data[0].embedding)} numbers"
+    def vectors(server, **fields):
+        reply = server.embeddings.create(**{"model": MODEL, "input": ["one", "two"], **fields})
+        return [each.embedding for each in reply.data]
+
+    exact = vectors(client, encoding_format="float")
+    assert len(exact) == 2
+    # Where no format is named the client asks for base64, which it decodes after a strict one has refused it.
+    for one, other in zip(exact, vectors(lenient), strict=True):
+        assert all(abs(a - b) < 1e-6 for a, b in zip(one, other, strict=True))
+    assert len(vectors(client, encoding_format="float", input=[[5, 6], [7]])) == 2
+    assert {len(vector) for vector in vectors(client, encoding_format="float", dimensions=8)} == {8}
+    return f"{len(exact[0])} numbers"
 
 
 @check("responses: text, conversation, stream")

@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Callable, Sequence
+from functools import cache
 
 from engine.sampling_params import Constraint
 from tests.engine.checkpoints import TinyModel
@@ -40,12 +41,17 @@ def pair(text: bytes) -> tuple[bool, bool]:
 
 def _fits(text: bytes, whole: bytes) -> bool:
     """Whether text is a beginning of `whole` with blanks between its tokens."""
+    return _beginnings(whole).fullmatch(text) is not None
+
+
+@cache
+def _beginnings(whole: bytes) -> re.Pattern[bytes]:
     tokens = re.findall(rb'"[^"]*"|[\[\]{}:,]|[^\[\]{}:,]+', whole)
     blank = rb"(?: |\n[ \t]{0,20})?"
     pattern = b""
     for token in reversed(tokens[1:]):
         pattern = rb"(?:" + blank + rb"(?:" + _prefixes(token, pattern) + rb"))?"
-    return re.fullmatch(_prefixes(tokens[0], pattern), text) is not None
+    return re.compile(_prefixes(tokens[0], pattern))
 
 
 def _prefixes(token: bytes, rest: bytes) -> bytes:

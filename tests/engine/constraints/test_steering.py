@@ -11,6 +11,7 @@ import pytest
 from engine.batch import TokenMasks
 from engine.constraints.compiler import MAX_COMPILED, GrammarCompiler
 from engine.constraints.steered_sequence import SteeredSequence
+from engine.constraints.steering import Steering
 from engine.constraints.thinking import Thinking
 from engine.constraints.vocabulary import Vocabulary
 from engine.errors import InvalidRequest
@@ -30,13 +31,8 @@ def steered(regex: str, thinking: Thinking | None = None) -> SteeredSequence:
 
 
 def allowed(sequence: SteeredSequence) -> set[int]:
-    row = np.zeros(WORDS.num_words, np.int32)
-    grammar = sequence.grammar()
-    if grammar is not None:
-        grammar.unsafe_compute_mask_ptr(row.ctypes.data, row.nbytes)
-    sequence.finish_mask(row)
-    bits = np.unpackbits(WORDS.of_step(row[None]).view(np.uint8), bitorder="little")[: WORDS.size]
-    return set(np.flatnonzero(bits).tolist())
+    words = Steering(GrammarCompiler(WORDS)).masks_of([sequence])
+    return set(np.flatnonzero(np.unpackbits(words.view(np.uint8), bitorder="little")[: WORDS.size]).tolist())
 
 
 def say(sequence: SteeredSequence, text: str) -> list[str | None]:

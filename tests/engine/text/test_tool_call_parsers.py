@@ -100,6 +100,44 @@ CASES: list[tuple[ToolFormat, str, Parsed]] = [
     ("pythonic", "a <|python_start|>[now()]<|python_end|>", Parsed("a", [("now", "{}")])),
     ("pythonic", "[get_weather(city=a)]", Parsed("", [("get_weather", '{"city": a)]')])),
     (
+        "gemma",
+        'a<|tool_call>call:get_weather{city:<|"|>a "b"\n<|"|>,x:{k: [1, true,<|"|><|"|>], "q":-2e3},days:two}'
+        "<tool_call|> b",
+        Parsed(
+            "ab",
+            [("get_weather", '{"city": "a \\"b\\"\\n", "x": {"k": [1, true, ""], "q": -2e3}, "days": "two"}')],
+        ),
+    ),
+    (
+        "gemma",
+        "<start_function_call>call:now{}<end_function_call><start_function_call>call:f{a:<escape>b<escape>}",
+        Parsed("", [("now", "{}"), ("f", '{"a": "b"}')]),
+    ),
+    ("gemma", "<|tool_call>calling<tool_call|>", Parsed("calling", [])),
+    ("gemma", "<|tool_call>call:now{a b}<tool_call|>c", Parsed("c", [("now", '{"a"b}')])),
+    ("gemma", '<|tool_call>call:f{a:<|"|>b', Parsed("", [("f", '{"a": "b')])),
+    (
+        "glm",
+        "a\n<tool_call>get_weather\n<arg_key>city</arg_key>\n<arg_value>a\n<b></arg_value>\n<arg_key>days</arg_key>"
+        "<arg_value>[1]</arg_value></tool_call>\n<tool_call>now</tool_call>",
+        Parsed("a", [("get_weather", '{"city": "a\\n<b>", "days": [1]}'), ("now", "{}")]),
+    ),
+    ("glm", "<tool_call>now <b", Parsed("now <b", [])),
+    (
+        "kimi",
+        "a<|tool_calls_section_begin|><|tool_call_begin|>functions.now:0<|tool_call_argument_begin|>{}<|tool_call_end|>"
+        '<|tool_call_begin|> a.b:12 <|tool_call_argument_begin|> {"x": 1} <|tool_call_end|><|tool_calls_section_end|>',
+        Parsed("a", [("now", "{}"), ("a.b", '{"x": 1}')]),
+    ),
+    ("kimi", "<|tool_call_begin|>now<|tool_call_end|>", Parsed("now", [])),
+    (
+        "phi",
+        'a<|tool_call|>[{"name": "now", "arguments": {}}, {"name": "f", "parameters": {"a": 1}}]<|/tool_call|>b',
+        Parsed("ab", [("now", "{}"), ("f", '{"a": 1}')]),
+    ),
+    ("phi", 'functools[{"name": "now", "arguments": {}}]', Parsed("", [("now", "{}")])),
+    ("phi", "functools[1]", Parsed("functools[1]", [])),
+    (
         "mistral",
         'a[TOOL_CALLS]now[ARGS]{}[TOOL_CALLS]get_weather[CALL_ID]abc123456[ARGS]{"days": 1}',
         Parsed("a", [("now", "{}"), ("get_weather", '{"days": 1}')]),
@@ -227,3 +265,9 @@ def test_ids_of_calls_follow_from_request_sample_and_place() -> None:
     assert ids(0) == ids(0)
     assert len({*ids(0), *ids(1)}) == 4
     assert all(len(each) == 9 and each.isalnum() for each in ids(0, "mistral"))
+
+
+def test_a_call_keeps_the_id_that_the_model_gives_it() -> None:
+    parser = ToolCallParser(syntax_of("kimi"))
+    said = parser.push("<|tool_call_begin|>functions.now:7<|tool_call_argument_begin|>{}<|tool_call_end|>")
+    assert [delta.id for part in said for delta in part.tool_calls if delta.id] == ["functions.now:7"]

@@ -3,7 +3,7 @@
 import codecs
 import json
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jsonschema
@@ -16,6 +16,7 @@ from engine.errors import InvalidRequest
 from engine.sampling_params import ToolCallSyntax, ToolFormat
 from engine.text.tool_calls.calling import ToolRequest
 from engine.text.tool_calls.detection import marks_of
+from engine.text.tool_calls.grammars import TRIGGERS, SpecialId, free_grammar
 from engine.text.tool_calls.parser import ToolCallParser
 from tests.engine.text.tool_formats import FORMATS
 
@@ -50,8 +51,9 @@ OPTIONS = {
 SCHEMAS: dict[str, dict[str, Any]] = {"get_weather": WEATHER, "options": OPTIONS, "now": {"maxProperties": 0}}
 
 
-def tool(name: str, parameters: dict[str, Any] | None = None) -> dict[str, Any]:
-    return {"type": "function", "function": {"name": name, **({"parameters": parameters} if parameters else {})}}
+def tool(name: str, parameters: dict[str, Any] | None = None, **fields: Any) -> dict[str, Any]:
+    given = {"parameters": parameters} if parameters else {}
+    return {"type": "function", "function": {"name": name, **given, **fields}}
 
 
 TOOLS = [tool("get_weather", WEATHER), tool("options", OPTIONS), tool("now")]
@@ -76,18 +78,32 @@ class ByteTokens:
         return list(text.encode())
 
 
-def drawn(tool_format: ToolFormat, request: ToolRequest, random_: random.Random) -> list[tuple[str, str]]:
-    """The calls of a random output of the grammar; fails if it is anything else."""
-    special = marks_of(tool_format)
-    source = ByteTokens(special)
+def matcher_of(source: ByteTokens, grammar: str) -> LLMatcher:
     tokenizer = LLTokenizer(TokenizerWrapper(source), n_vocab=len(source.tokens))
-    grammar = request.grammar(tool_format, lambda text: 256 + special.index(text) if text in special else None)
     matcher = LLMatcher(tokenizer, LLMatcher.grammar_from_lark(grammar))
     assert not matcher.is_error(), matcher.get_error()
+    return matcher
+
+
+def drawn(
+    tool_format: ToolFormat,
+    request: ToolRequest,
+    random_: random.Random,
+    grammar: Callable[[SpecialId], str],
+    begun: Sequence[str] = (),
+) -> tuple[str, list[tuple[str, str]]]:
+    """Text and calls of a random output of the grammar, up to where it may end. begun: its beginning, text and special
+    tokens."""
+    special = marks_of(tool_format)
+    source = ByteTokens(special)
+    matcher = matcher_of(source, grammar(lambda text: 256 + special.index(text) if text in special else None))
     mask = np.zeros((1, -(-len(source.tokens) // 32)), np.int32)
     parser = ToolCallParser(ToolCallSyntax(tool_format, request.functions, marks=special, is_single=request.is_single))
     decoder = codecs.getincrementaldecoder("utf-8")()
     said = []
+    for piece in begun:
+        assert matcher.consume_tokens([256 + special.index(piece)] if piece in special else source(piece))
+        said += parser.push(piece)
     while not parser.is_done:
         fill_next_token_bitmask(matcher, mask)
         allowed = np.flatnonzero(np.unpackbits(mask.view(np.uint8), bitorder="little")[: len(source.tokens)])
@@ -98,25 +114,59 @@ def drawn(tool_format: ToolFormat, request: ToolRequest, random_: random.Random)
         matcher.consume_token(token)
         said += parser.push(decoder.decode(source.tokens[token]))
     said += parser.flush()
-    assert "".join(part.text for part in said) == ""
     calls: dict[int, list[str]] = {}
     for delta in (delta for part in said for delta in part.tool_calls):
         call = calls.setdefault(delta.index, [delta.name or "", ""])
         call[1] += delta.arguments
-    return [(name, arguments) for name, arguments in calls.values()]
+    text = "".join(part.text for part in said)
+    return text, [(name, arguments) for name, arguments in calls.values()]
 
 
 @pytest.mark.parametrize("tool_format", sorted(FORMATS))
 @pytest.mark.parametrize("wish", REQUESTS)
 def test_forced_outputs_are_calls_with_valid_arguments(tool_format: ToolFormat, wish: str) -> None:
-    random_ = random.Random(wish)
+    random_, request = random.Random(wish), REQUESTS[wish]
     for _ in range(2):
-        calls = drawn(tool_format, REQUESTS[wish], random_)
+        text, calls = drawn(tool_format, request, random_, lambda special_id: request.grammar(tool_format, special_id))
         assert calls
+        assert text == ""
         assert wish == "required" or len(calls) == 1
         for name, arguments in calls:
             assert wish != "named" or name == "options"
             jsonschema.validate(json.loads(arguments), SCHEMAS[name])
+
+
+STRICT = ToolRequest([tool("get_weather", WEATHER, strict=True), tool("options", OPTIONS, strict=True)])
+
+
+@pytest.mark.parametrize("tool_format", sorted(FORMATS))
+def test_calls_of_strict_functions_follow_their_schemas_in_free_outputs(tool_format: ToolFormat) -> None:
+    def grammar(special_id: SpecialId) -> str:
+        found = free_grammar(tool_format, STRICT.functions, special_id)
+        assert found is not None
+        return found
+
+    if tool_format not in TRIGGERS:
+        assert free_grammar(tool_format, STRICT.functions, lambda text: None) is None
+        return
+    random_ = random.Random(tool_format)
+    assert drawn(tool_format, STRICT, random_, grammar, ("It rains <", "b>")) == ("It rains <b>", [])
+    text, calls = drawn(tool_format, STRICT, random_, grammar, ("Look.", TRIGGERS[tool_format]))
+    assert text == "Look."
+    assert calls
+    for name, arguments in calls:
+        jsonschema.validate(json.loads(arguments), SCHEMAS[name])
+
+
+def test_functions_that_are_not_strict_are_called_with_any_object() -> None:
+    functions = ToolRequest([tool("options", OPTIONS, strict=True), tool("now", OPTIONS)]).functions
+    grammar = free_grammar("hermes", functions, lambda text: None)
+    assert grammar is not None
+    source = ByteTokens(())
+    for name, is_allowed in (("now", True), ("options", False)):
+        call = f'<tool_call>\n{{"name": "{name}", "arguments": {{"z": 1}}}}\n</tool_call>'
+        assert (matcher_of(source, grammar).validate_tokens(source(call)) == len(call)) == is_allowed
+    assert free_grammar("qwen3_xml", functions, lambda text: None) is None
 
 
 @pytest.mark.parametrize("tool_format", ["pythonic", "qwen3_xml"])

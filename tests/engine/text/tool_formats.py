@@ -158,6 +158,78 @@ FORMATS: Mapping[ToolFormat, FormatCase] = {
         _DEEPSEEK,
         ("Let me look.", _CALLS, _CALL, "get_weather", _SEP, '{"city": "Ulm', '", "days": 2}', _CALL_END, _CALLS_END),
     ),
+    "gemma": FormatCase(
+        _template(
+            _EACH + "<|tool_call>call:{{ f.name }}{{ '{' }}{% for key, value in f.arguments.items() %}{{ key }}:"
+            "{{ '<|\"|>' + value + '<|\"|>' if value is string else value | tojson }}{{ ',' if not loop.last }}"
+            "{% endfor %}{{ '}' }}<tool_call|>{% endfor %}"
+        ),
+        ("<|tool_call>", "<tool_call|>"),
+        (
+            "Let me look.",
+            "<|tool_call>",
+            "call:get_weather{ci",
+            'ty:<|"|>U',
+            'lm<|"|>,da',
+            "ys:2}",
+            "<tool_call|>",
+        ),
+    ),
+    "glm": FormatCase(
+        _template(
+            _EACH + "<tool_call>{{ f.name }}\n{% for key, value in f.arguments.items() %}<arg_key>{{ key }}</arg_key>\n"
+            "<arg_value>{{ value if value is string else value | tojson }}</arg_value>\n{% endfor %}</tool_call>"
+            "{% endfor %}"
+        ),
+        ("<tool_call>", "</tool_call>"),
+        (
+            "Let me look.",
+            "<tool_call>",
+            "get_weather\n<arg_key>city</arg",
+            "_key>\n<arg_value>Ulm</arg_",
+            "value>\n<arg_key>days</arg_key>\n<arg_value>2",
+            "</arg_value>\n",
+            "</tool_call>",
+        ),
+    ),
+    "kimi": FormatCase(
+        _template(
+            "<|tool_calls_section_begin|>" + _EACH + "<|tool_call_begin|>functions.{{ f.name }}:{{ loop.index0 }}"
+            "<|tool_call_argument_begin|>"
+            "{{ f.arguments | tojson }}<|tool_call_end|>{% endfor %}<|tool_calls_section_end|>"
+        ),
+        (
+            "<|tool_calls_section_begin|>",
+            "<|tool_calls_section_end|>",
+            "<|tool_call_begin|>",
+            "<|tool_call_argument_begin|>",
+            "<|tool_call_end|>",
+        ),
+        (
+            "Let me look.",
+            "<|tool_calls_section_begin|>",
+            "<|tool_call_begin|>",
+            "functions.get_",
+            "weather:0",
+            "<|tool_call_argument_begin|>",
+            '{"city": "Ulm',
+            '", "days": 2}',
+            "<|tool_call_end|>",
+            "<|tool_calls_section_end|>",
+        ),
+    ),
+    "phi": FormatCase(
+        _template("<|tool_call|>[" + _EACH + _OBJECT + "{{ ', ' if not loop.last }}{% endfor %}]<|/tool_call|>"),
+        ("<|tool_call|>", "<|/tool_call|>"),
+        (
+            "Let me look.",
+            "<|tool_call|>",
+            '[{"name": "get_weather", ',
+            '"arguments": {"city": "Ulm",',
+            ' "days": 2}}]',
+            "<|/tool_call|>",
+        ),
+    ),
     "harmony": FormatCase(
         _template(
             _EACH + "<|start|>assistant<|channel|>commentary to=functions.{{ f.name }} <|constrain|>json<|message|>"

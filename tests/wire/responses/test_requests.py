@@ -113,8 +113,6 @@ def test_formats_and_effort_are_those_of_chat_requests() -> None:
     }
     assert translated(text={"format": {"type": "json_object"}})["response_format"] == {"type": "json_object"}
     assert "response_format" not in translated(text={"format": {"type": "text"}})
-    assert "response_format" not in translated(text={"format": given}, tools=[ADD], tool_choice="required")
-    assert "response_format" in translated(text={"format": given}, tools=[ADD], tool_choice="auto")
     assert translated(reasoning={"effort": "low", "summary": "auto"})["reasoning_effort"] == "low"
 
 
