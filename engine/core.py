@@ -16,6 +16,8 @@ from engine.config import EngineConfig
 from engine.constraints.compiler import GrammarCompiler
 from engine.constraints.steering import Steering
 from engine.deltas import delta_of, prompt_logprobs_of, stop_reason
+from engine.drafts.proposer import Proposer
+from engine.drafts.speculation import Speculation
 from engine.memory.kv_cache import KVCache
 from engine.memory.ledger import Ledger, PoolCell, picture, take_ledger
 from engine.memory.spec import PoolPlan
@@ -37,7 +39,7 @@ from engine.scheduling.admission_control import AdmissionControl
 from engine.scheduling.beam_search import Hypothesis
 from engine.scheduling.budgeted_chunks import longest_prompt
 from engine.scheduling.in_flight import InFlight
-from engine.scheduling.scheduler import Scheduler
+from engine.scheduling.scheduler import NewToken, Scheduler
 from engine.scheduling.swapper import Swapper
 from engine.stats import EngineStats, Tally
 from engine.text.sequence_text import DetokenizerFactory, SequenceText
@@ -61,9 +63,10 @@ class EngineCore:
         has_queue_bound: bool = True,
         clock: Callable[[], float] = time.monotonic,
         compiler: GrammarCompiler | None = None,
+        proposer: Proposer | None = None,
     ) -> None:
         """has_queue_bound: False for callers that submit all their requests at once and wait, as LLM does. compiler:
-        None: outputs cannot be constrained."""
+        None: outputs cannot be constrained. proposer: None: no tokens are proposed."""
         self._runner = runner
         self._make_detokenizer = make_detokenizer
         self._clock = clock
@@ -94,10 +97,20 @@ class EngineCore:
                 runner.launch(trial)
                 self._swapper.note_costs(trial, runner.collect())
         self._in_flight = InFlight(self._cache, runner.max_in_flight)
-        self._scheduler = Scheduler(config, self._cache, self.admission, self._swapper, self._in_flight)
+        self._steering = Steering(compiler or GrammarCompiler(None))
+        self._speculation: Speculation | None = None
+        if proposer is not None:
+            self._speculation = Speculation(
+                proposer,
+                config.draft_tokens,
+                self._steering.allowed_drafts,
+                has_steps_in_flight=runner.max_in_flight > 1,
+            )
+        self._scheduler = Scheduler(
+            config, self._cache, self.admission, self._swapper, self._in_flight, self._speculation
+        )
         self._requests: dict[str, Request] = {}
         self._texts: dict[int, SequenceText] = {}  # by sequence id
-        self._steering = Steering(compiler or GrammarCompiler(None))
         self._unmasked: StepPlan | None = None  # launched, and waits for its masks
         self._rankings = Rankings()
         self._ready: list[RequestDelta] = []  # made between steps: aborts, and resumed requests that are complete
@@ -253,8 +266,8 @@ class EngineCore:
         output = self._runner.collect()
         new_tokens = self._scheduler.commit(self._in_flight.take_oldest(), output)
         advanced = self._scheduler.advanced
-        self._tally.note_step(len(new_tokens) + sum([len(request.sequences) for request, _ in advanced]))
-        deltas = [self._emit(new.request, new.sequence, new.sampled) for new in new_tokens]
+        deltas = self._take_tokens(new_tokens)
+        self._tally.note_step(len(deltas) + sum([len(request.sequences) for request, _ in advanced]))
         for request, search in advanced:
             if search.is_over:
                 deltas += self._end_search(request, search.best)
@@ -280,6 +293,22 @@ class EngineCore:
                 deltas.append(delta_of(request, sequence, output, said, hypothesis.token_ids, logprobs))
         if isinstance(request.reading, PromptScores):
             deltas[0].prompt_logprobs = prompt_logprobs_of(request, request.reading)
+        return deltas
+
+    def _take_tokens(self, new_tokens: ReadOnly[NewToken]) -> list[RequestDelta]:
+        """Append new tokens to their sequences, and turn each into a delta. Tokens behind the one that ends a sequence
+        are dropped: there are some where proposed tokens were right."""
+        deltas: list[RequestDelta] = []
+        last: Sequence | None = None
+        for request, sequence, sampled in new_tokens:
+            if sequence is last:
+                if sequence.is_finished:
+                    continue
+                assert self._speculation is not None
+                self._speculation.note_saved_step()
+            sequence.token_ids.append(sampled.token_id)
+            deltas.append(self._emit(request, sequence, sampled))
+            last = sequence
         return deltas
 
     def _emit(self, request: Request, sequence: Sequence, sampled: SampledToken) -> RequestDelta:
@@ -366,7 +395,8 @@ class EngineCore:
 
     def stats(self) -> EngineStats:
         """A snapshot of all counters."""
-        return self._tally.snapshot(self._scheduler, self._cache, self._swapper, self.admission.num_tokens)
+        drafts = None if self._speculation is None else self._speculation.counters
+        return self._tally.snapshot(self._scheduler, self._cache, self._swapper, self.admission.num_tokens, drafts)
 
     @property
     def compiler(self) -> GrammarCompiler:

@@ -1,5 +1,6 @@
 """Loads a model and composes an engine around it: core, tokenizer, grammar compiler."""
 
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -8,6 +9,9 @@ from engine.config import EngineConfig
 from engine.constraints.compiler import GrammarCompiler
 from engine.constraints.vocabulary import Vocabulary
 from engine.core import EngineCore
+from engine.drafts.ngram import NgramProposer
+from engine.drafts.proposer import Proposer
+from engine.drafts.support import why_no_drafts
 from engine.errors import InvalidRequest
 from engine.text.sequence_text import Detokenizer, NoText
 
@@ -15,6 +19,9 @@ if TYPE_CHECKING:
     from engine.model_info import ModelInfo
     from engine.runner.load import LoadedModel
     from engine.text.tokenizer import Tokenizer
+
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,5 +72,19 @@ def engine_around(loaded: "LoadedModel", *, has_queue_bound: bool = True) -> Loa
         make_detokenizer,
         has_queue_bound=has_queue_bound,
         compiler=GrammarCompiler(vocabulary),
+        proposer=_proposer(loaded),
     )
     return LoadedEngine(core, tokenizer, loaded.info, loaded.is_alive)
+
+
+def _proposer(loaded: "LoadedModel") -> Proposer | None:
+    """What proposes tokens for the model; None: nothing is to, or nothing can."""
+    draft = loaded.config.draft
+    if draft is None:
+        return None
+    reason = why_no_drafts(loaded.pool_plan)
+    if reason is not None:
+        _log.warning("draft %s is not used: %s", draft, reason)
+        return None
+    _log.info("drafts: %s, at most %d tokens at a time", draft, loaded.config.draft_tokens)
+    return NgramProposer()

@@ -45,6 +45,11 @@ class Steering:
         """Forget a sequence that has ended."""
         self._sequences.pop(sequence_id, None)
 
+    def allowed_drafts(self, sequence_id: SequenceId, drafts: tuple[int, ...]) -> tuple[int, ...]:
+        """The leading ones of proposed tokens that may come next in this sequence; none where that is not known."""
+        state = self._sequences.get(sequence_id)
+        return drafts if state is None else drafts[: state.num_allowed(drafts)]
+
     def start_masks(self, plan: StepPlan) -> Future[TokenMasks]:
         """The masks of a plan, computed by a thread. All tokens before must be known, and no state may change until
         they are there."""
@@ -55,10 +60,13 @@ class Steering:
         steered: list[SteeredSequence] = []
         draws: list[int] = []
         counts: list[int] = []  # draws of each
+        verified: list[tuple[int, SteeredSequence, tuple[int, ...]]] = []  # first draw of each, and proposed tokens
         num_draws = 0
         for scheduled in plan.sequences:
             state = self._sequences.get(scheduled.sequence_id)
-            if state is not None and scheduled.num_samples and not state.is_free:
+            if state is not None and scheduled.num_drafts and not state.is_free:
+                verified.append((num_draws, state, scheduled.drafts))
+            elif state is not None and scheduled.num_samples and not state.is_free:
                 steered.append(state)
                 draws += range(num_draws, num_draws + scheduled.num_samples)
                 counts.append(scheduled.num_samples)
@@ -76,9 +84,26 @@ class Steering:
             if not state.is_broken:
                 state.finish_mask(row)
         words = vocabulary.of_step(rows)
-        return TokenMasks(
+        masks = TokenMasks(
             np.array(draws, np.int64), words if len(draws) == len(words) else words.repeat(counts, axis=0)
         )
+        return self._with_drafts(masks, verified) if verified else masks
+
+    def _with_drafts(
+        self, masks: TokenMasks, verified: list[tuple[int, SteeredSequence, tuple[int, ...]]]
+    ) -> TokenMasks:
+        """The masks, with those of verified sequences: one after the newest token and one after each proposed one."""
+        vocabulary = self.compiler.vocabulary
+        draws = [masks.draws]
+        words = [masks.words]
+        for first, state, drafts in verified:
+            rows = np.zeros((len(drafts) + 1, vocabulary.num_words), np.int32)
+            state.fill_masks(rows, drafts)
+            draws.append(np.arange(first, first + len(rows), dtype=np.int64))
+            words.append(vocabulary.of_step(rows))
+        joined = np.concatenate(draws)
+        order = np.argsort(joined)
+        return TokenMasks(joined[order], np.concatenate(words)[order])
 
     def shut_down(self) -> None:
         """End the threads."""

@@ -173,7 +173,7 @@ class ChangedLogits:
         of_each = [
             biases_of(
                 draw.sequence.params,
-                draw.sequence.output_index,
+                draw.output_index,
                 self.eos_token_ids,
                 self.vocab_size,
                 draw.sequence.banned_token_ids,

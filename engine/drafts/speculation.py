@@ -1,0 +1,164 @@
+"""Which tokens the next step verifies: asks the proposer, and decides how many of its tokens pay. The one owner of that
+decision.
+
+The scheduler calls it between two steps: `propose` before a step is planned, `note_step` when one has been collected.
+Knows neither pages nor plans under construction.
+"""
+
+from collections.abc import Callable
+from collections.abc import Sequence as ReadOnly
+from dataclasses import dataclass
+
+from engine.batch import StepOutput, StepPlan
+from engine.drafts.acceptance import Acceptance
+from engine.drafts.costs import StepCosts
+from engine.drafts.pace import LEAST_GAIN, Candidate, choose_lengths
+from engine.drafts.proposer import Proposal, Proposer, Wanted
+from engine.request import Request, Sequence
+
+#: With steps in flight, what a verification must gain at least: until it is collected its sequences cannot go on.
+LEAST_GAIN_IN_FLIGHT = 1.3
+
+#: Shortens proposed tokens of a sequence to those that its grammar allows.
+AllowedDrafts = Callable[[int, tuple[int, ...]], tuple[int, ...]]
+
+
+@dataclass(slots=True)
+class DraftCounters:
+    """Counts since the engine was made."""
+
+    num_drafts: int = 0  #: verifications: proposals of which at least one token was verified
+    num_draft_tokens: int = 0  #: tokens verified
+    num_accepted_tokens: int = 0  #: of these, tokens that were right
+    num_saved_steps: int = 0  #: steps that sequences did not need: accepted tokens, without those behind an end
+
+
+@dataclass(slots=True)
+class _Open:
+    """A proposal whose tokens have not come yet."""
+
+    position: int
+    proposal: Proposal
+
+
+class Speculation:
+    """Owner of acceptance rates and step costs of one engine."""
+
+    def __init__(
+        self,
+        proposer: Proposer,
+        max_tokens: int,
+        allowed: AllowedDrafts,
+        *,
+        has_steps_in_flight: bool = False,
+    ) -> None:
+        """max_tokens: most proposed tokens of one sequence in a step. allowed: see AllowedDrafts."""
+        self.counters = DraftCounters()
+        self._proposer = proposer
+        self._max_tokens = max_tokens
+        self._allowed = allowed
+        self._least_gain = LEAST_GAIN_IN_FLIGHT if has_steps_in_flight else LEAST_GAIN
+        self._acceptance = Acceptance(proposer.num_sources)
+        self._costs = StepCosts()
+        self._open: dict[int, _Open] = {}
+
+    def propose(
+        self, decodes: ReadOnly[tuple[Request, Sequence]], num_rows: int, room: int
+    ) -> dict[int, tuple[int, ...]]:
+        """The tokens to verify, by sequence id; for sequences with none there is no entry.
+
+        decodes: sequences that compute their newest token in the step and nothing more. num_rows: all sequences that
+        compute one token. room: most proposed tokens of the step.
+        """
+        wanted = self._wanted(decodes, room)
+        if not wanted:
+            return {}
+        proposals = self._proposer.propose(wanted)
+        chosen = [self._note_proposal(each, proposal) for each, proposal in zip(wanted, proposals, strict=True)]
+        candidates = [self._candidate(each, proposal) for each, proposal in zip(wanted, chosen, strict=True)]
+        lengths = self._lengths(candidates, num_rows, room)
+        return {
+            each.sequence.sequence_id: proposal.token_ids[:length]
+            for each, proposal, length in zip(wanted, chosen, lengths, strict=True)
+            if proposal is not None and length
+        }
+
+    def waiting(self, pending: ReadOnly[tuple[Request, Sequence]], num_rows: int, room: int) -> set[int]:
+        """Ids of the sequences that shall wait until the tokens of the step in flight are known, because verifying what
+        follows these is expected to gain more than going on at once. pending: sequences that could go on."""
+        wanted = self._wanted(pending, room)
+        if self._proposer.is_free:
+            proposals = self._proposer.propose(wanted)
+            chosen = [self._note_proposal(each, proposal) for each, proposal in zip(wanted, proposals, strict=True)]
+        else:
+            chosen = [Proposal((0,) * each.max_tokens, 0) for each in wanted]
+        candidates = [self._candidate(each, proposal) for each, proposal in zip(wanted, chosen, strict=True)]
+        lengths = self._lengths(candidates, num_rows, room)
+        return {each.sequence.sequence_id for each, length in zip(wanted, lengths, strict=True) if length}
+
+    def note_step(self, plan: StepPlan, output: StepOutput) -> None:
+        """Learn from a collected step what it cost."""
+        if all([len(sequence.token_ids) == sequence.num_drafts + 1 for sequence in plan.sequences]):
+            self._costs.note(plan.num_tokens, output.compute_s)
+
+    def note_verified(self, num_drafts: int, num_accepted: int) -> None:
+        """A verification has been committed."""
+        self.counters.num_drafts += 1
+        self.counters.num_draft_tokens += num_drafts
+        self.counters.num_accepted_tokens += num_accepted
+
+    def note_saved_step(self) -> None:
+        """A sequence has got one token more than by a step without proposals."""
+        self.counters.num_saved_steps += 1
+
+    def free_pages(self) -> bool:
+        """Give up the pages that proposals use; false where they use none."""
+        return self._proposer.free_pages()
+
+    def forget(self, sequence_id: int) -> None:
+        """The sequence has ended."""
+        self._open.pop(sequence_id, None)
+        self._acceptance.forget(sequence_id)
+        self._proposer.forget(sequence_id)
+
+    def _candidate(self, wanted: Wanted, proposal: Proposal | None) -> Candidate:
+        if proposal is None:
+            return Candidate(0.0, 0)
+        probability = self._acceptance.probability(wanted.sequence.sequence_id, proposal.source)
+        return Candidate(probability, len(proposal.token_ids))
+
+    def _lengths(self, candidates: ReadOnly[Candidate], num_rows: int, room: int) -> list[int]:
+        if self._costs.is_empty:
+            return [0] * len(candidates)
+        seconds_per_draft = self._proposer.seconds_per_token(num_rows)
+        return choose_lengths(candidates, num_rows, room, self._costs.seconds, seconds_per_draft, self._least_gain)
+
+    def _wanted(self, decodes: ReadOnly[tuple[Request, Sequence]], room: int) -> list[Wanted]:
+        wanted: list[Wanted] = []
+        for request, sequence in decodes:
+            # The token sampled after the last proposed one is the sequence's, too.
+            num_left = request.max_length - len(sequence.token_ids) - 1
+            if num_left > 0 and room > 0:
+                wanted.append(Wanted(request, sequence, min(self._max_tokens, num_left, room)))
+        return wanted
+
+    def _note_proposal(self, wanted: Wanted, proposal: Proposal | None) -> Proposal | None:
+        """See how the last proposal did, and remember this one, as far as its tokens can come at all."""
+        tokens, sequence_id = wanted.sequence.token_ids, wanted.sequence.sequence_id
+        last = self._open.pop(sequence_id, None)
+        if last is not None and len(tokens) > last.position:
+            self._acceptance.note(sequence_id, last.proposal.source, last.proposal.token_ids, tokens[last.position :])
+        if proposal is None:
+            return None
+        token_ids = proposal.token_ids
+        stop_ids = wanted.request.stop_ids
+        for place, token_id in enumerate(token_ids):
+            if token_id in stop_ids:  # nothing follows it
+                token_ids = token_ids[:place]
+                break
+        token_ids = self._allowed(sequence_id, token_ids)
+        if not token_ids:
+            return None
+        proposal = Proposal(token_ids, proposal.source)
+        self._open[sequence_id] = _Open(len(tokens), proposal)
+        return proposal
