@@ -82,6 +82,10 @@ class Load(_Frozen):
         default=0, description="preemptions that moved pages to main memory; the others recompute"
     )
     swapped_bytes_total: int = Field(default=0, description="moved out and in")
+    draft_proposals_total: int = Field(default=0, description="verifications of proposed tokens")
+    draft_tokens_total: int = Field(default=0, description="proposed tokens that were verified")
+    accepted_draft_tokens_total: int = Field(default=0, description="proposed tokens that were right")
+    saved_steps_total: int = Field(default=0, description="steps that answers did not need because tokens were right")
     pages: tuple[PageCounts, ...] = Field(default=(), fail_fast=True)
 
 
