@@ -20,6 +20,7 @@ from engine.drafts.proposer import Proposer
 from engine.drafts.speculation import Speculation
 from engine.memory.kv_cache import KVCache
 from engine.memory.ledger import Ledger, PoolCell, picture, take_ledger
+from engine.memory.pool_share import PoolShare
 from engine.memory.spec import PoolPlan
 from engine.memory.swap import MirrorPool
 from engine.prompt_reading import PromptPooling, PromptScores, reading_of
@@ -64,9 +65,11 @@ class EngineCore:
         clock: Callable[[], float] = time.monotonic,
         compiler: GrammarCompiler | None = None,
         proposer: Proposer | None = None,
+        share: PoolShare | None = None,
     ) -> None:
         """has_queue_bound: False for callers that submit all their requests at once and wait, as LLM does. compiler:
-        None: outputs cannot be constrained. proposer: None: no tokens are proposed."""
+        None: outputs cannot be constrained. proposer: None: no tokens are proposed. share: of a pool that several
+        models share; None: the model has its own."""
         self._runner = runner
         self._make_detokenizer = make_detokenizer
         self._clock = clock
@@ -76,6 +79,7 @@ class EngineCore:
             runner.pool_plan,
             enable_prefix_caching=config.enable_prefix_caching,
             max_step_tokens=self.step_limits.max_batched_tokens,
+            share=share,
         )
         rule = self._cache.rule
         longest = rule.max_tokens(runner.limits.max_model_len)
@@ -434,4 +438,6 @@ class EngineCore:
     def close(self) -> None:
         """Free the runner: model, pages and, with several processes, the other processes."""
         self._steering.shut_down()
+        if self._speculation is not None:
+            self._speculation.close()
         self._runner.close()

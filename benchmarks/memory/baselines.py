@@ -74,7 +74,7 @@ class ReleaseOrderKVCache(KVCache):
             if pages[index] != NULL_PAGE:
                 self._frees.release(group.pool, pages[index], 0)
                 pages[index] = NULL_PAGE
-                self._num_releases += 1
+                self.large_pool.num_releases += 1
         tables.first_live[group.index] = first_live
 
 

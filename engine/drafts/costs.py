@@ -17,11 +17,30 @@ _HALF_LIFE, _LONGEST_HALF_LIFE = 50.0, 400.0
 _GROWING = 0.15
 
 
+class MeanCost:
+    """The mean of measured seconds, little moved by interruptions."""
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+        self.num_seen = 1
+
+    def note(self, seconds: float) -> None:
+        """One more measurement."""
+        if self.num_seen == 1:  # the first step of a size may be slow
+            self.seconds = min(self.seconds, seconds)
+        else:
+            self.seconds += _NEWEST * (min(seconds, _MOST * self.seconds) - self.seconds)
+        self.num_seen += 1
+
+
 @dataclass(slots=True)
 class _Mean:
-    seconds: float
+    cost: MeanCost
     seen_at: int
-    num_seen: int = 1
+
+    @property
+    def seconds(self) -> float:
+        return self.cost.seconds
 
 
 class StepCosts:
@@ -39,13 +58,9 @@ class StepCosts:
         self._last = num_tokens
         mean = self._means.get(num_tokens)
         if mean is None:
-            self._means[num_tokens] = _Mean(seconds, self._num_steps)
+            self._means[num_tokens] = _Mean(MeanCost(seconds), self._num_steps)
             return
-        if mean.num_seen == 1:  # the first step of a size may be slow
-            mean.seconds = min(mean.seconds, seconds)
-        else:
-            mean.seconds += _NEWEST * (min(seconds, _MOST * mean.seconds) - mean.seconds)
-        mean.num_seen += 1
+        mean.cost.note(seconds)
         mean.seen_at = self._num_steps
 
     @property
@@ -63,7 +78,7 @@ class StepCosts:
         return weight * mean.seconds + (1.0 - weight) * guess
 
     def _weight(self, mean: _Mean) -> float:
-        half_life = min(_LONGEST_HALF_LIFE, _HALF_LIFE * mean.num_seen)
+        half_life = min(_LONGEST_HALF_LIFE, _HALF_LIFE * mean.cost.num_seen)
         return float(0.5 ** ((self._num_steps - mean.seen_at) / half_life))
 
     def _guess(self, num_tokens: int) -> float:

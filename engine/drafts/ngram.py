@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 
 from engine.drafts.proposer import Proposal, Wanted
 
+NGRAM = "ngram"  #: EngineConfig.draft
+
 #: Lengths of the n-grams that are looked up, longest first. A longer one is right more often.
 LENGTHS = (6, 4, 3, 2)
 
@@ -38,6 +40,7 @@ class NgramProposer:
 
     name = "n-gram"
     num_sources = len(LENGTHS)
+    max_rows = None
     is_free = True
 
     def __init__(self) -> None:
@@ -58,6 +61,10 @@ class NgramProposer:
     def forget(self, sequence_id: int) -> None:
         """See Proposer."""
         self._indices.pop(sequence_id, None)
+
+    def close(self) -> None:
+        """See Proposer."""
+        self._indices.clear()
 
     def _propose(self, sequence_id: int, tokens: ReadOnly[int], max_tokens: int) -> Proposal | None:
         index = self._indices.get(sequence_id)

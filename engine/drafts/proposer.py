@@ -37,6 +37,11 @@ class Proposer(Protocol):
         ...
 
     @property
+    def max_rows(self) -> int | None:
+        """Most rows of a step beside which proposals are asked for; None: any number."""
+        ...
+
+    @property
     def is_free(self) -> bool:
         """Whether proposals cost next to nothing, so that they may be made only to see how often they are right."""
         ...
@@ -45,8 +50,8 @@ class Proposer(Protocol):
         """A proposal for each sequence; None where there is none."""
         ...
 
-    def seconds_per_token(self, num_sequences: int) -> float:
-        """What it costs to propose one token for that many sequences at once; 0 where it is free or not yet known."""
+    def seconds_per_token(self, num_sequences: int) -> float | None:
+        """What it costs to propose one token for that many sequences at once; None: it is not known yet."""
         ...
 
     def free_pages(self) -> bool:
@@ -55,4 +60,8 @@ class Proposer(Protocol):
 
     def forget(self, sequence_id: int) -> None:
         """The sequence has ended."""
+        ...
+
+    def close(self) -> None:
+        """Free the memory; nothing is asked afterwards."""
         ...

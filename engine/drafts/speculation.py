@@ -19,6 +19,9 @@ from engine.request import Request, Sequence
 #: With steps in flight, what a verification must gain at least: until it is collected its sequences cannot go on.
 LEAST_GAIN_IN_FLIGHT = 1.3
 
+#: Least number of steps between two trials of a proposer that is not free and does not pay.
+_STEPS_TO_TRIAL = 256
+
 #: Shortens proposed tokens of a sequence to those that its grammar allows.
 AllowedDrafts = Callable[[int, tuple[int, ...]], tuple[int, ...]]
 
@@ -61,6 +64,7 @@ class Speculation:
         self._acceptance = Acceptance(proposer.num_sources)
         self._costs = StepCosts()
         self._open: dict[int, _Open] = {}
+        self._steps_to_trial = 0
 
     def propose(
         self, decodes: ReadOnly[tuple[Request, Sequence]], num_rows: int, room: int
@@ -70,13 +74,17 @@ class Speculation:
         decodes: sequences that compute their newest token in the step and nothing more. num_rows: all sequences that
         compute one token. room: most proposed tokens of the step.
         """
-        wanted = self._wanted(decodes, room)
+        wanted = self._wanted(decodes, num_rows, room)
         if not wanted:
             return {}
+        if not self._proposer.is_free:
+            wanted = self._worth_asking(wanted, num_rows, room)
         proposals = self._proposer.propose(wanted)
         chosen = [self._note_proposal(each, proposal) for each, proposal in zip(wanted, proposals, strict=True)]
-        candidates = [self._candidate(each, proposal) for each, proposal in zip(wanted, chosen, strict=True)]
-        lengths = self._lengths(candidates, num_rows, room)
+        lengths = [each.max_tokens for each in wanted]
+        if self._proposer.is_free:
+            candidates = [self._candidate(each, proposal) for each, proposal in zip(wanted, chosen, strict=True)]
+            lengths = self._lengths(candidates, num_rows, room)
         return {
             each.sequence.sequence_id: proposal.token_ids[:length]
             for each, proposal, length in zip(wanted, chosen, lengths, strict=True)
@@ -86,13 +94,13 @@ class Speculation:
     def waiting(self, pending: ReadOnly[tuple[Request, Sequence]], num_rows: int, room: int) -> set[int]:
         """Ids of the sequences that shall wait until the tokens of the step in flight are known, because verifying what
         follows these is expected to gain more than going on at once. pending: sequences that could go on."""
-        wanted = self._wanted(pending, room)
+        wanted = self._wanted(pending, num_rows, room)
         if self._proposer.is_free:
             proposals = self._proposer.propose(wanted)
             chosen = [self._note_proposal(each, proposal) for each, proposal in zip(wanted, proposals, strict=True)]
+            candidates = [self._candidate(each, proposal) for each, proposal in zip(wanted, chosen, strict=True)]
         else:
-            chosen = [Proposal((0,) * each.max_tokens, 0) for each in wanted]
-        candidates = [self._candidate(each, proposal) for each, proposal in zip(wanted, chosen, strict=True)]
+            candidates = [self._unasked(each) for each in wanted]
         lengths = self._lengths(candidates, num_rows, room)
         return {each.sequence.sequence_id for each, length in zip(wanted, lengths, strict=True) if length}
 
@@ -121,6 +129,29 @@ class Speculation:
         self._acceptance.forget(sequence_id)
         self._proposer.forget(sequence_id)
 
+    def close(self) -> None:
+        """Free what the proposer holds."""
+        self._proposer.close()
+
+    def _worth_asking(self, wanted: list[Wanted], num_rows: int, room: int) -> list[Wanted]:
+        """The sequences for which proposals are expected to pay, with as many tokens as do. Where they never do, one
+        sequence is asked now and then, since its text may have become easier: seldom, and the more seldom the longer it
+        is, because the proposer must compute it first."""
+        lengths = self._lengths([self._unasked(each) for each in wanted], num_rows, room)
+        if any(lengths):
+            self._steps_to_trial = _STEPS_TO_TRIAL
+            return [each._replace(max_tokens=length) for each, length in zip(wanted, lengths, strict=True) if length]
+        self._steps_to_trial -= 1
+        if self._steps_to_trial > 0 or self._costs.is_empty:
+            return []
+        shortest = min(wanted, key=lambda each: len(each.sequence.token_ids))
+        self._steps_to_trial = max(_STEPS_TO_TRIAL, 4 * len(shortest.sequence.token_ids))
+        return [shortest._replace(max_tokens=min(2, shortest.max_tokens))]
+
+    def _unasked(self, wanted: Wanted) -> Candidate:
+        """A sequence whose proposal is not made yet."""
+        return Candidate(self._acceptance.probability(wanted.sequence.sequence_id, 0), wanted.max_tokens)
+
     def _candidate(self, wanted: Wanted, proposal: Proposal | None) -> Candidate:
         if proposal is None:
             return Candidate(0.0, 0)
@@ -131,10 +162,14 @@ class Speculation:
         if self._costs.is_empty:
             return [0] * len(candidates)
         seconds_per_draft = self._proposer.seconds_per_token(num_rows)
+        if seconds_per_draft is None:  # not measured yet: a trial will tell
+            return [0] * len(candidates)
         return choose_lengths(candidates, num_rows, room, self._costs.seconds, seconds_per_draft, self._least_gain)
 
-    def _wanted(self, decodes: ReadOnly[tuple[Request, Sequence]], room: int) -> list[Wanted]:
+    def _wanted(self, decodes: ReadOnly[tuple[Request, Sequence]], num_rows: int, room: int) -> list[Wanted]:
         wanted: list[Wanted] = []
+        if self._proposer.max_rows is not None and num_rows > self._proposer.max_rows:
+            return wanted
         for request, sequence in decodes:
             # The token sampled after the last proposed one is the sequence's, too.
             num_left = request.max_length - len(sequence.token_ids) - 1

@@ -17,8 +17,11 @@ Needs = tuple[int, ...]
 class AdmissionRule:
     """Counts the pages of sequences by their lengths, with the policy of each layer type."""
 
-    def __init__(self, plan: PoolPlan, max_step_tokens: int | None = None) -> None:
-        self._plan = plan
+    def __init__(self, plan: PoolPlan, max_step_tokens: int | None = None, max_large_pages: int | None = None) -> None:
+        """max_large_pages: the most that the model may use of a pool that others share; None: all."""
+        self._num_large_pages = plan.num_usable_large_pages
+        if max_large_pages is not None:
+            self._num_large_pages = min(self._num_large_pages, max_large_pages)
         groups = plan.lockstep_groups()
         types = [plan.types[group[0]] for group in groups]
         self._policies = [policy_for(layer_type, max_step_tokens) for layer_type in types]
@@ -45,7 +48,7 @@ class AdmissionRule:
 
     def fits_ever(self, lengths: Sequence[int], num_shared_tokens: int = 0, images: Images = ()) -> bool:
         """Whether these sequences fit into an otherwise empty pool. If not, they must be refused, not queued."""
-        return self.large_pages(self.needs(lengths, num_shared_tokens, images)) <= self._plan.num_usable_large_pages
+        return self.large_pages(self.needs(lengths, num_shared_tokens, images)) <= self._num_large_pages
 
     def max_tokens(self, limit: int, images: Images = ()) -> int:
         """Length in tokens of the longest single sequence, up to `limit`, that ever fits."""
@@ -61,10 +64,10 @@ class AdmissionRule:
     def max_sequences(self, num_tokens: int, images: Images = ()) -> int:
         """How many unrelated sequences of that length, each with its own images, fit at once."""
         needs = self.needs([num_tokens], 0, images)
-        low, high = 0, self._plan.num_usable_large_pages * max(self._ratios)
+        low, high = 0, self._num_large_pages * max(self._ratios)
         while low < high:
             middle = (low + high + 1) // 2
-            if self.large_pages([middle * need for need in needs]) <= self._plan.num_usable_large_pages:
+            if self.large_pages([middle * need for need in needs]) <= self._num_large_pages:
                 low = middle
             else:
                 high = middle - 1

@@ -15,6 +15,7 @@ from engine.memory.hashing import PageChain
 from engine.memory.images import Images
 from engine.memory.large_pool import LargePool
 from engine.memory.lockstep import LockstepGroup, make_groups
+from engine.memory.pool_share import PoolShare
 from engine.memory.prefix_match import PrefixMatch, PrefixMatcher, text_page_tokens
 from engine.memory.room import Room
 from engine.memory.sequence_tables import SequenceTables
@@ -25,8 +26,8 @@ SequenceKey = int
 
 
 class KVCache:
-    """Owner of the page pool's bookkeeping. The caller chooses the ids of sequences; they are valid from `open` to
-    `close`."""
+    """Owner of the bookkeeping of a model's pages. The caller chooses the ids of sequences; they are valid from `open`
+    to `close`."""
 
     def __init__(
         self,
@@ -34,24 +35,31 @@ class KVCache:
         *,
         enable_prefix_caching: bool = True,
         max_step_tokens: int | None = None,
+        share: PoolShare | None = None,
     ) -> None:
         """max_step_tokens: the most tokens of a sequence that one step computes. None: unbounded; then sequences with a
-        window are admitted as if their layers kept every token."""
-        self.plan = plan
-        self.rule = AdmissionRule(plan, max_step_tokens)
+        window are admitted as if their layers kept every token. share: of a pool that other models' caches share; None:
+        the cache has a pool of its own."""
         self.enable_prefix_caching = enable_prefix_caching
         self._is_caching = enable_prefix_caching
+        self._max_step_tokens = max_step_tokens
         self.counters = CacheCounters()
-        self.large_pool = LargePool(plan.num_large_pages)
-        self.groups = make_groups(plan, self.large_pool, max_step_tokens)
         self._frees = DeferredFrees()
-        self._use_groups()
         self._tables: dict[SequenceKey, SequenceTables] = {}
         self._step = 0
-        self._num_releases = 0
+        self._now = 0  # the time stamp of the step that is being planned
+        self._cut_pool(plan, share or PoolShare(LargePool(plan.num_large_pages)))
+
+    def _cut_pool(self, plan: PoolPlan, share: PoolShare) -> None:
+        self.plan = plan
+        self.rule = AdmissionRule(plan, self._max_step_tokens, share.max_large_pages)
+        self._share_of_pool = share
+        self.large_pool = share.large_pool
+        self.groups = make_groups(plan, self.large_pool, self._max_step_tokens)
+        self._use_groups()
 
     def _use_groups(self, room: Room | None = None) -> None:
-        self._room = room or Room(self.rule, self.large_pool, self.groups)
+        self._room = room or Room(self.rule, self._share_of_pool, self.groups)
         self._matcher = PrefixMatcher(self.groups)
         self._growth = Growth(self.groups, self._room, self._matcher, self._frees, self.counters)
         self._text_page_tokens = text_page_tokens(self.groups)
@@ -62,6 +70,9 @@ class KVCache:
     def begin_step(self, step: int) -> None:
         """Pages that are used until the next call get this step as their time stamp."""
         assert step >= self._step
+        # A step that is planned again keeps its stamp, unless another model has had a step meanwhile.
+        if step > self._step or self.large_pool.now != self._now:
+            self._now = self.large_pool.next_stamp()
         self._step = step
         self._frees.begin_step(step)
 
@@ -72,7 +83,7 @@ class KVCache:
 
     def note_end(self, step: int) -> None:
         """This step and all before it have ended: the pages that were freed while they ran become available."""
-        self._num_releases += self._frees.end(step)
+        self.large_pool.num_releases += self._frees.end(step)
 
     def open(self, sequence: SequenceKey, request: RequestKey, salt: bytes = b"", images: Images = ()) -> None:
         """Register a sequence without pages. Sequences of one request share large pages where possible.
@@ -80,8 +91,11 @@ class KVCache:
         salt: only sequences with the same salt share pages.
         """
         assert sequence not in self._tables
+        self._tables[sequence] = self._new_tables(request, salt, images)
+
+    def _new_tables(self, request: RequestKey, salt: bytes, images: Images) -> SequenceTables:
         num_groups = len(self.groups)
-        self._tables[sequence] = SequenceTables(
+        return SequenceTables(
             request=request,
             pages=[[] for _ in range(num_groups)],
             first_live=[0] * num_groups,
@@ -111,6 +125,19 @@ class KVCache:
         Cached pages count as room, because they are evicted on demand. num_spare_pages of each type must stay free.
         """
         return self._room.has(self.rule.needs(lengths, num_shared_tokens, images), num_spare_pages)
+
+    def num_missing(self, lengths: Sequence[int], num_shared_tokens: int = 0, *, num_spare_pages: int = 0) -> int:
+        """Large pages that are missing for such sequences; 0: they fit. Arguments: as `can_admit`."""
+        return self._room.num_missing(self.rule.needs(lengths, num_shared_tokens), num_spare_pages)
+
+    def fits_after_freeing(self, sequences: Sequence[SequenceKey], lengths: Sequence[int], num_shared: int = 0) -> bool:
+        """Whether sequences of one request, which is the only one with pages here, could grow to these lengths if they
+        were computed again without any cached content. False: other models use the pages that they need."""
+        needs = self.rule.needs(lengths, num_shared, self._tables[sequences[0]].images)
+        available = self.large_pool.num_available + self.num_used_large_pages
+        if self._share_of_pool.max_large_pages is not None:
+            available = min(available, self._share_of_pool.max_large_pages)
+        return self.rule.large_pages(needs) <= available
 
     def match(self, sequence: SequenceKey, token_ids: Sequence[int], max_tokens: int) -> int:
         """Length of the longest cached prefix valid for all layer types, at most max_tokens. Changes nothing."""
@@ -147,7 +174,7 @@ class KVCache:
             tables.num_published[group.index] = group.policy.num_complete(num_tokens, tables.images)
             tables.first_live[group.index] = group.policy.first_live_page(num_tokens, tables.images)
         self._set_boundary(tables)
-        tables.last_access = self._step
+        tables.last_access = self._now
         tables.branch, tables.is_new_text = match.full_tokens, num_tokens == 0
         return num_tokens
 
@@ -159,11 +186,11 @@ class KVCache:
         Returns the changes for the device; None, with nothing changed, where there is no room.
         """
         tables = self._tables[sequence]
-        tables.last_access = self._step
+        tables.last_access = self._now
         if end <= tables.num_slots and not tables.may_share_tail:
             return NOTHING_CHANGED
         assert self.chunk_end(start, end) == end
-        return self._growth.extend(tables, start, end, self._step, is_caching=self._is_caching)
+        return self._growth.extend(tables, start, end, self._now, is_caching=self._is_caching)
 
     def chunk_end(self, start: int, end: int) -> int:
         """The end of the part of [start, end) that one step may compute: recurrent states stop at checkpoints."""
@@ -199,7 +226,7 @@ class KVCache:
             num_needed = group.policy.num_entries(tables.num_filled, tables.images)
             for page in pages[num_needed:]:
                 self._frees.release(group.pool, page, tables.last_access)
-                self._num_releases += 1
+                self.large_pool.num_releases += 1
             del pages[num_needed:]
         tables.num_slots = min(
             tables.num_slots,
@@ -213,7 +240,7 @@ class KVCache:
         assert other.num_slots == 0
         self._share(tables.pages)
         tables.copy_to(other)
-        other.last_access = self._step
+        other.last_access = self._now
         tables.may_share_tail = other.may_share_tail = True
 
     def free(self, sequence: SequenceKey) -> None:
@@ -256,7 +283,7 @@ class KVCache:
             return None
         suspension.resume(request, layout, needs, self.groups, self._room)
         for tables in request:
-            tables.last_access = self._step
+            tables.last_access = self._now
         return [self.page_table(sequence) for sequence in sequences]
 
     # A request that needs the whole pool
@@ -270,11 +297,41 @@ class KVCache:
         assert self.is_unused
         self._is_caching = False
         self.large_pool.reclaim_all()
-        self._num_releases += 1
+        self.large_pool.num_releases += 1
 
     def go_on_caching(self) -> None:
         """Cache again, if prefix caching is enabled at all."""
         self._is_caching = self.enable_prefix_caching
+
+    # A pool that several models share
+
+    def drop_content(self) -> None:
+        """Give all large pages back; what is cached is lost. No sequence holds pages, and no step is in flight."""
+        assert self.is_unused
+        for pool in self.pools:
+            self.large_pool.reclaim_from(pool)
+        self.large_pool.num_releases += 1
+
+    def abandon(self) -> None:
+        """Give all large pages back in whatever state the cache is, after an error in its model. It cannot be used
+        again, and no step may be in flight."""
+        self._tables.clear()
+        for pool in self.pools:
+            self.large_pool.take_away(pool)
+        self.large_pool.num_releases += 1
+
+    def cut_again(self, plan: PoolPlan, share: PoolShare) -> None:
+        """Use a pool of another layout from now on. The cache has no content; sequences stay open, without pages."""
+        assert self.is_unused
+        assert not any(pool.num_evictable for pool in self.pools)
+        self._cut_pool(plan, share)
+        for sequence, tables in self._tables.items():
+            self._tables[sequence] = self._new_tables(tables.request, tables.salt, tables.images)
+
+    @property
+    def num_used_large_pages(self) -> int:
+        """Large pages in which a sequence of this cache, or a step in flight, uses a small page."""
+        return self._room.num_used_large_pages
 
     # Views
 
@@ -297,8 +354,9 @@ class KVCache:
 
     @property
     def release_count(self) -> int:
-        """Grows whenever pages are freed: a caller without room compares it to know when to try again."""
-        return self._num_releases
+        """Grows whenever pages are freed, by any model that shares the pool: a caller without room compares it to know
+        when to try again."""
+        return self.large_pool.num_releases
 
     @property
     def is_unused(self) -> bool:
@@ -306,7 +364,8 @@ class KVCache:
         return not any(group.pool.num_used for group in self.groups)
 
     def check_integrity(self) -> None:
-        """Raise AssertionError unless every page is accounted for. O(pool); for tests and for an idle engine."""
+        """Raise AssertionError unless every page of the pool is accounted for, those of other models included. O(pool);
+        for tests and for an idle engine."""
         integrity.check(self.plan, self.large_pool, self.groups, self._tables.values(), self._frees)
 
     # Private
@@ -330,7 +389,7 @@ class KVCache:
 
     def _give_up_pages(self, tables: SequenceTables) -> None:
         if tables.num_slots:
-            self._num_releases += 1
+            self.large_pool.num_releases += 1
         for group in self.groups:
             for page in tables.pages[group.index]:
                 if page != NULL_PAGE:
@@ -356,9 +415,9 @@ class KVCache:
 
     def _drop(self, tables: SequenceTables, group: LockstepGroup, first_live: int) -> None:
         """Release pages that the sequence no longer reads."""
-        for page, last_access in retention.drop(tables, group, first_live, self._step):
+        for page, last_access in retention.drop(tables, group, first_live, self._now):
             self._frees.release(group.pool, page, last_access)
-            self._num_releases += 1
+            self.large_pool.num_releases += 1
 
     def _set_boundary(self, tables: SequenceTables) -> None:
         """Next fill level at which `advance` has something to do: the end of a page of any type."""

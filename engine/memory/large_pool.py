@@ -1,21 +1,28 @@
 """Large pages: which are empty, which pool owns each of the others, and which may be reclaimed from their owner.
 
+Several models may share one large pool, each with a page cache of its own over it: then the owners are small pools of
+all of them, and time stamps and releases count for all.
+
 The upper of Jenga's two levels (section 4.1). An owner takes large pages in rows of `width` pages, one for each of the
 layer types that it serves in lockstep. A row is named by its first page and changes its owner as a whole. Small pages
 are the owner's: this pool only asks an owner to surrender all small pages of a row.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Protocol
 
 from engine.memory.evictor import EvictionKey, Evictor
-from engine.memory.spec import NUM_NULL_LARGE_PAGES
+from engine.memory.spec import NUM_NULL_LARGE_PAGES, LayerType
 
 
 class LargePageOwner(Protocol):
     """The pool of small pages that holds a row."""
 
     width: int  #: large pages in a row
+    layer_type: LayerType  #: the first of those that it serves
+
+    def rows(self) -> Iterator[tuple[Sequence[int], int, int]]:
+        """For each row that it holds: its large pages, and the numbers of used and of evictable small pages in each."""
 
     def surrender(self, row: int) -> Sequence[int]:
         """Drop the cached content of this row, in which no small page is used, and return its large pages."""
@@ -61,6 +68,13 @@ class LargePool:
         self._owners: list[LargePageOwner | None] = [None] * num_large_pages
         self.evictable = Reclaimable()
         self.idle = Reclaimable()
+        self.now = 0  #: the newest time stamp, in steps of all models
+        self.num_releases = 0  #: grows whenever small pages have been freed
+
+    def next_stamp(self) -> int:
+        """The time stamp of a new step of any model: one order of eviction for all."""
+        self.now += 1
+        return self.now
 
     @property
     def num_empty(self) -> int:
@@ -76,6 +90,15 @@ class LargePool:
     def num_available(self) -> int:
         """Large pages that any owner could take: empty, evictable or idle."""
         return len(self._empty) + self.evictable.num_pages + self.idle.num_pages
+
+    @property
+    def num_used(self) -> int:
+        """Large pages with a used small page."""
+        return self.num_large_pages - NUM_NULL_LARGE_PAGES - self.num_available
+
+    def owners(self) -> Iterable[LargePageOwner]:
+        """All owners of large pages. O(large pages)."""
+        return {id(owner): owner for owner in self._owners if owner is not None}.values()
 
     def owner(self, large_page: int) -> LargePageOwner | None:
         """None for an empty page and for the null page."""
@@ -114,6 +137,24 @@ class LargePool:
         for rows in (self.evictable, self.idle):
             while rows.num_pages:
                 self._reclaim(rows)
+
+    def reclaim_from(self, owner: LargePageOwner) -> None:
+        """Empty all rows of this owner, in which no small page is used; their cached content is lost."""
+        for large_pages, num_used, _ in list(owner.rows()):
+            assert num_used == 0
+            row = large_pages[0]
+            (self.evictable if row in self.evictable else self.idle).remove(row, owner.width)
+            self.give_back(owner.surrender(row))
+
+    def take_away(self, owner: LargePageOwner) -> None:
+        """Empty all large pages of an owner that is not used again, whatever it has in them."""
+        for large_page, holder in enumerate(self._owners):
+            if holder is not owner:
+                continue
+            for rows in (self.evictable, self.idle):
+                if large_page in rows:
+                    rows.remove(large_page, owner.width)
+            self.give_back((large_page,))
 
     def give_back(self, row: Sequence[int]) -> None:
         """An owner returns a row whose small pages are all empty."""

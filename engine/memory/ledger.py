@@ -30,7 +30,7 @@ class PagesByState:
 
 @dataclass(frozen=True, slots=True)
 class Ledger:
-    """null + empty + (used + evictable + empty_in_large) = pool, in bytes and exactly."""
+    """null + empty + (used + evictable + empty_in_large) + other_models = pool, in bytes and exactly."""
 
     pool_bytes: int
     null_bytes: int  #: the reserved large page
@@ -41,6 +41,7 @@ class Ledger:
     tail_waste_bytes: int  #: part of used_bytes: unwritten ends of last pages
     padding_bytes: int  #: part of used_bytes: unused ends of padded small pages
     types: tuple[PagesByState, ...]
+    other_models_bytes: int = 0  #: large pages that other models hold, where several share the pool
 
 
 def pages_by_state(cache: KVCache) -> tuple[PagesByState, ...]:
@@ -62,6 +63,13 @@ def pages_by_state(cache: KVCache) -> tuple[PagesByState, ...]:
     return tuple(entries[which] for which in range(len(entries)))
 
 
+def other_models_bytes(cache: KVCache) -> int:
+    """Bytes of the large pages that other models hold in a shared pool, cached ones included."""
+    num_owned = cache.plan.num_usable_large_pages - cache.large_pool.num_empty
+    num_own = sum(pool.num_rows * pool.width for pool in cache.pools)
+    return (num_owned - num_own) * cache.plan.large_page_bytes
+
+
 def take_ledger(cache: KVCache) -> Ledger:
     """Account for every byte now. O(sequences)."""
     types = pages_by_state(cache)
@@ -80,8 +88,9 @@ def take_ledger(cache: KVCache) -> Ledger:
         ),
         padding_bytes=sum(entry.num_used * kind.padding_bytes for entry, kind in zip(types, kinds, strict=True)),
         types=types,
+        other_models_bytes=other_models_bytes(cache),
     )
-    accounted = ledger.used_bytes + ledger.evictable_bytes + ledger.empty_in_large_bytes
+    accounted = ledger.used_bytes + ledger.evictable_bytes + ledger.empty_in_large_bytes + ledger.other_models_bytes
     assert ledger.null_bytes + ledger.empty_bytes + accounted == ledger.pool_bytes
     return ledger
 
@@ -124,8 +133,15 @@ class PoolCell:
 
 
 def picture(cache: KVCache, max_cells: int = 256) -> tuple[PoolCell, ...]:
-    """The pool in address order, without the null page, in at most max_cells equal runs of large pages."""
+    """The pool in address order, without the null page, in at most max_cells equal runs of large pages. Pages of other
+    models have the name of their model for a layer type."""
     held: dict[int, PoolCell] = {}
+    own = {id(pool) for pool in cache.pools}
+    for owner in cache.large_pool.owners():
+        if id(owner) not in own:
+            model, ratio = owner.layer_type.spec.model, cache.plan.large_page_bytes // owner.layer_type.small_page_bytes
+            for large_pages, num_used, num_evictable in owner.rows():
+                held |= dict.fromkeys(large_pages, PoolCell(model, num_used / ratio, num_evictable / ratio))
     for group in cache.groups:
         for large_pages, num_used, num_evictable in group.pool.rows():
             used, evictable = num_used / group.pool.ratio, num_evictable / group.pool.ratio

@@ -1,30 +1,41 @@
 """Whether pages can be allocated beside all used ones, and the claims of large pages that guarantee it.
 
-Knows the pools of all types, but no sequences.
+Knows the pools of all types of a model, but no sequences. Other models may use the same large pages.
 """
 
 from collections.abc import Sequence
 
 from engine.memory.admission import AdmissionRule, Needs
-from engine.memory.large_pool import LargePool
 from engine.memory.lockstep import LockstepGroup
+from engine.memory.pool_share import PoolShare
 from engine.memory.small_pool import RequestKey
 
 
 class Room:
     """Free room in the pools of all groups, counted in large pages."""
 
-    def __init__(self, rule: AdmissionRule, large_pool: LargePool, groups: Sequence[LockstepGroup]) -> None:
+    def __init__(self, rule: AdmissionRule, share: PoolShare, groups: Sequence[LockstepGroup]) -> None:
         self._rule = rule
-        self._large_pool = large_pool
+        self._large_pool = share.large_pool
+        self._max_large_pages = share.max_large_pages
         self._groups = groups
+
+    @property
+    def num_used_large_pages(self) -> int:
+        """Large pages in which this model uses a small page."""
+        return sum([group.pool.num_used_rows * group.pool.width for group in self._groups])
+
+    def num_missing(self, needs: Needs, num_spare_pages: int = 0) -> int:
+        """Large pages that are missing for these small pages; 0: they can be allocated. Arguments: as `has`."""
+        wanted = [need + num_spare_pages for need in needs]
+        reusable = [group.pool.num_reusable_beside_used for group in self._groups]
+        available = self._within_ceiling(self._large_pool.num_available)
+        return max(0, self._rule.large_pages(wanted, reusable) - available)
 
     def has(self, needs: Needs, num_spare_pages: int = 0) -> bool:
         """Whether that many small pages of each group, and num_spare_pages more of each, can be allocated. Cached pages
         count as room, because they are evicted on demand."""
-        wanted = [need + num_spare_pages for need in needs]
-        reusable = [group.pool.num_reusable_beside_used for group in self._groups]
-        return self._rule.large_pages(wanted, reusable) <= self._large_pool.num_available
+        return self.num_missing(needs, num_spare_pages) == 0
 
     def prepare(self, request: RequestKey, needs: Sequence[int]) -> bool | None:
         """Guarantee that these pages can be allocated one after another. Returns SmallPool.allocate's may_take_large;
@@ -34,7 +45,7 @@ class Room:
         page that another type needs, although it has small pages to reuse. So each type first claims the fewest large
         pages that are enough for it, and takes no more (the artifact of Jenga sets a quota for the same reason).
         """
-        num_at_hand = self._large_pool.num_empty + self._large_pool.num_evictable
+        num_at_hand = self._within_ceiling(self._large_pool.num_empty + self._large_pool.num_evictable)
         if sum([need * group.pool.width for need, group in zip(needs, self._groups, strict=True)]) <= num_at_hand:
             return True
         associated = [group.pool.num_associated_empty(request) for group in self._groups]
@@ -62,3 +73,9 @@ class Room:
         """Return claimed large pages that the allocations did not need; called after them if `prepare` claimed any."""
         for group in self._groups:
             group.pool.give_back_unused(request)
+
+    def _within_ceiling(self, num_large_pages: int) -> int:
+        """How many of so many large pages the model may use beside those that it uses already."""
+        if self._max_large_pages is None:
+            return num_large_pages
+        return min(num_large_pages, self._max_large_pages - self.num_used_large_pages)

@@ -34,6 +34,7 @@ class SmallPool:
         self.ratio = ratio
         self.width = width
         self.num_used = 0
+        self.num_used_rows = 0  #: rows with a used page
         self.num_references = 0  #: to used pages; a page that k sequences read has k
         self.num_evictable = 0
         self.num_empty = 0  #: empty pages inside large pages that this pool holds
@@ -154,6 +155,8 @@ class SmallPool:
         num_used = self._num_used_in[row] - 1
         self._num_used_in[row] = num_used
         self.num_used -= 1
+        if not num_used:
+            self.num_used_rows -= 1
         self.num_reusable_beside_used += 1 if num_used else 1 - self.ratio
         if key is not None:
             self._become_evictable(page, row)
@@ -236,6 +239,11 @@ class SmallPool:
         """Used and evictable pages whose content other sequences may find."""
         return list(self._names)
 
+    @property
+    def num_rows(self) -> int:
+        """Rows that this pool holds."""
+        return len(self._num_used_in)
+
     def rows(self) -> Iterator[tuple[Sequence[int], int, int]]:
         """For each row that this pool holds: its large pages, by type, and the numbers of used and of evictable small
         pages in each of them."""
@@ -250,6 +258,7 @@ class SmallPool:
         if num_used:
             self.num_reusable_beside_used -= 1
             return
+        self.num_used_rows += 1
         if self.ratio > 1:
             self.num_reusable_beside_used += self.ratio - 1
             if row in self._large_pool.idle:
@@ -303,6 +312,7 @@ class SmallPool:
         first, num_others = large[0] * self.ratio, self.ratio - 1
         self._hold(large, request, list(range(first + num_others, first, -1)) if num_others else [], num_used=1)
         self.num_used += 1
+        self.num_used_rows += 1
         self.num_empty += num_others
         self.num_reusable_beside_used += num_others
         return first
@@ -378,7 +388,7 @@ class SmallPool:
 
     def check_integrity(self) -> None:
         """Recompute every count and every index from the pages themselves. O(pages); raises AssertionError."""
-        used = evictable = empty = beside_used = 0
+        used = evictable = empty = beside_used = used_rows = 0
         evictable_pages: set[int] = set()
         by_name: dict[PageName, int] = {}
         roomy_rows: set[int] = set()
@@ -403,10 +413,12 @@ class SmallPool:
             _check((row in self._roomy.get(holder, {})) == bool(pages_empty), f"row {row}: room")
             roomy_rows.update([row] if pages_empty else ())
             used, evictable, empty = used + len(pages_used), evictable + len(pages_evictable), empty + len(pages_empty)
+            used_rows += bool(pages_used)
             beside_used += self.ratio - len(pages_used) if pages_used else 0
             evictable_pages.update(() if is_evictable else pages_evictable)
             by_name.update({self._names[page]: page for page in pages if page in self._names})
         _check((used, evictable, empty) == (self.num_used, self.num_evictable, self.num_empty), "pages by state")
+        _check(used_rows == self.num_used_rows, "rows with used pages")
         _check(beside_used == self.num_reusable_beside_used, "reusable pages beside used ones")
         _check(by_name == self._by_name, "a name is not that of the one page that has it")
         _check(len(evictable_pages) == len(self._evictor), "evictor size")

@@ -3,5 +3,14 @@
 from engine.runner.eager_runner import EagerRunner
 from engine.runner.load import LoadedModel, load_runner
 from engine.runner.tensor_parallel import follow_if_told_to, load_divided
+from engine.runner.with_draft import LoadedPair, load_with_draft
 
-__all__ = ["EagerRunner", "LoadedModel", "follow_if_told_to", "load_divided", "load_runner"]
+__all__ = [
+    "EagerRunner",
+    "LoadedModel",
+    "LoadedPair",
+    "follow_if_told_to",
+    "load_divided",
+    "load_runner",
+    "load_with_draft",
+]

@@ -26,7 +26,7 @@ from engine.runner.device.graphs import CudaGraphRecorder, GraphRecorder
 from engine.runner.device.memory_profile import CudaGauge, MemoryGauge, profile_memory
 from engine.runner.device.prompt_attention import PromptAttention, PromptChoice, StepBounds
 from engine.runner.eager_runner import EagerRunner
-from engine.runner.pool import design_of, plan_pool, smallest_pool
+from engine.runner.pool import GivenPool, design_of, plan_pool, smallest_pool
 
 _log = logging.getLogger(__name__)
 
@@ -43,6 +43,7 @@ class Parts:
     device: torch.device
     operators: Operators
     group: Group
+    pool: GivenPool | None = None  #: None: the runner allocates a pool of its own
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,8 +84,11 @@ def build_runner(parts: Parts) -> EagerRunner | DeviceRunner:
 
 def build_eager_runner(parts: Parts) -> EagerRunner:
     """An EagerRunner, warmed up. A pool of unstated size takes a share of the free memory."""
-    config = parts.config
-    plan = plan_pool(config, parts.model, parts.limits, parts.kv_dtype, parts.device, parts.group)
+    config, pool = parts.config, parts.pool
+    if pool is None:
+        plan = plan_pool(config, parts.model, parts.limits, parts.kv_dtype, parts.device, parts.group)
+    else:
+        plan = pool.plan
     runner = EagerRunner(
         parts.model,
         plan=plan,
@@ -95,6 +99,7 @@ def build_eager_runner(parts: Parts) -> EagerRunner:
         mirror=mirror_plan(plan, config.swap_bytes),
         operators=parts.operators,
         max_in_flight=2 if config.overlap else 1,
+        memory=None if pool is None else pool.memory,
     )
     runner.warm_up(min(16, parts.limits.max_model_len))
     return runner
@@ -126,7 +131,7 @@ def build_device_runner(parts: Parts, machinery: Machinery) -> DeviceRunner:
     )
     has_graphs = model.is_capturable and not config.enforce_eager
     room_bytes = None
-    if config.kv_cache_bytes is None:
+    if config.kv_cache_bytes is None and parts.pool is None:
         smallest = smallest_pool(design_of(config, model, limits, parts.kv_dtype))
         profile = profile_memory(
             machinery.gauge,
@@ -135,8 +140,12 @@ def build_device_runner(parts: Parts, machinery: Machinery) -> DeviceRunner:
             recorder=machinery.make_recorder() if has_graphs else None,
         )
         room_bytes = profile.room_bytes(config.device_memory_share)
-    plan = plan_pool(config, model, limits, parts.kv_dtype, parts.device, parts.group, room_bytes)
-    runner = make(plan=plan, mirror=mirror_plan(plan, config.swap_bytes))
+    memory = None
+    if parts.pool is None:
+        plan = plan_pool(config, model, limits, parts.kv_dtype, parts.device, parts.group, room_bytes)
+    else:
+        plan, memory = parts.pool.plan, parts.pool.memory
+    runner = make(plan=plan, mirror=mirror_plan(plan, config.swap_bytes), memory=memory)
     runner.warm_up(step.max_batched_tokens)
     if has_graphs:
         runner.capture(machinery.make_recorder())

@@ -69,11 +69,12 @@ class EagerRunner:
         mirror: PoolPlan | None = None,
         operators: Operators | None = None,
         max_in_flight: int = 1,
+        memory: torch.Tensor | None = None,
     ) -> None:
         """max_running: number of slots; a plan names slots below it. mirror: layout of the host memory for pages that
         are swapped out. operators: the ones that the model was built with. max_in_flight: how many steps may be
         launched and not yet collected; more than one gains no time here, since a launch computes at once, but serves
-        tests."""
+        tests. memory: of a pool that other models share, [plan.pool_bytes] uint8; None: of its own."""
         self.limits = limits
         self.max_in_flight = max_in_flight
         self._outputs: deque[StepOutput] = deque()
@@ -83,7 +84,7 @@ class EagerRunner:
         self.pool_plan = plan
         self._model = model
         self._device = device
-        pool = zeroed_pool(plan.pool_bytes, device)
+        pool = zeroed_pool(plan.pool_bytes, device) if memory is None else memory
         self._pages = {t.name: small_pages(plan, t, pool) for t in plan.types}
         self._operators = operators or TorchOperators()
         self._backend: AttentionBackend = choose_backend(self._operators, plan, pool, model.attention_shapes, dtype)

@@ -3,7 +3,7 @@
 import logging
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -35,7 +35,9 @@ from engine.models.registry import Architecture, architecture_of
 from engine.models.through_transformers.way import cost_of_transformers
 from engine.parallel.group import Group, Place, Solo
 from engine.runner.build import Builder, Parts, build_runner
+from engine.runner.device.device_runner import DeviceRunner
 from engine.runner.device_defaults import with_device_defaults
+from engine.runner.eager_runner import EagerRunner
 from engine.runner.packed_weights import build_with_packed_weights
 from engine.runner.runner import Runner
 from engine.text.tokenizer import Tokenizer
@@ -63,8 +65,28 @@ class LoadedModel:
     pool_plan: PoolPlan
     info: ModelInfo
     config: EngineConfig  #: with the limits of a step that suit the device
+    num_threads: int  #: CPU threads that it computes with
     #: Whether all processes that share the model still run; may be called by any thread.
     is_alive: Callable[[], bool] = lambda: True
+
+
+@dataclass(frozen=True, slots=True)
+class ReadModel:
+    """A model with its weights, before it has a runner."""
+
+    parts: Parts
+    tokenizer: Tokenizer
+    info: ModelInfo  #: its operators are those of the weights
+    num_threads: int  #: CPU threads that the model computes with
+    is_own_code: bool  #: False: transformers' modelling code
+
+    def with_runner(self, runner: EagerRunner | DeviceRunner) -> LoadedModel:
+        """The model with a runner of these parts."""
+        operators = runner.operators_name if self.is_own_code else f"transformers, {runner.operators_name}"
+        info = replace(self.info, operators=operators)
+        return LoadedModel(
+            runner, self.tokenizer, self.parts.limits, runner.pool_plan, info, self.parts.config, self.num_threads
+        )
 
 
 def load_runner(config: EngineConfig, group: Group | None = None, build: Builder = build_runner) -> LoadedModel:
@@ -75,6 +97,16 @@ def load_runner(config: EngineConfig, group: Group | None = None, build: Builder
     makes the runner; the default chooses it by the device.
     """
     started = time.perf_counter()
+    read = read_model(config, group)
+    loaded = read.with_runner(build(read.parts))
+    seconds = time.perf_counter() - started
+    _log.info("loaded %s with %d threads in %.1f s", loaded.info, loaded.num_threads, seconds)
+    return loaded
+
+
+def read_model(config: EngineConfig, group: Group | None = None, tokenizer: Tokenizer | None = None) -> ReadModel:
+    """The first part of load_runner: everything but page pool and runner. tokenizer: of the same model, where it has
+    been read before; None: it is read."""
     group = group or Solo()
     device = choose_device(config.device, group.place.local_rank)
     config = with_device_defaults(config, device, group)
@@ -104,7 +136,7 @@ def load_runner(config: EngineConfig, group: Group | None = None, build: Builder
         has_int4_weights=config.weights == "int4",
     )
     model = _build(architecture, settings, config, checkpoint, quantised_by, dtype, device, operators, group)
-    tokenizer = Tokenizer.of_model(folder, has_weights=not is_dummy)
+    tokenizer = tokenizer or Tokenizer.of_model(folder, has_weights=not is_dummy)
     limits = ModelLimits(
         max_model_len=_context_length(config, model),
         vocab_size=model.vocab_size,
@@ -115,7 +147,6 @@ def load_runner(config: EngineConfig, group: Group | None = None, build: Builder
         raise CheckpointError(f"kv_dtype {config.kv_dtype}: {architecture.name} keeps no keys and values, only states")
     if config.kv_budget is not None:
         check_budget(architecture, model, device, kv_dtype, group.place.size)
-    runner = build(Parts(model, config, limits, dtype, kv_dtype, device, operators, group))
     info = ModelInfo(
         name=Path(config.model).name,
         architecture=architecture.name,
@@ -125,13 +156,17 @@ def load_runner(config: EngineConfig, group: Group | None = None, build: Builder
         revision="dummy" if checkpoint is None else checkpoint.revision,
         device=str(device),
         kv_dtype=str(kv_dtype).removeprefix("torch."),
-        operators=runner.operators_name if architecture.code == "agon" else f"transformers, {runner.operators_name}",
+        operators=operators.name,
         weights=", ".join(_roundings(config, quantised_by)),
         pooling=pooling,
     )
-    seconds = time.perf_counter() - started
-    _log.info("loaded %s with %d threads in %.1f s", info, torch.get_num_threads(), seconds)
-    return LoadedModel(runner, tokenizer, limits, runner.pool_plan, info, config)
+    return ReadModel(
+        Parts(model, config, limits, dtype, kv_dtype, device, operators, group),
+        tokenizer,
+        info,
+        torch.get_num_threads(),
+        architecture.code == "agon",
+    )
 
 
 def _build(

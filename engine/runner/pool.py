@@ -1,6 +1,7 @@
 """The page pool of a model: its size, its division into pages, and the zeroed memory itself."""
 
 import logging
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -10,7 +11,7 @@ from engine.memory.admission import AdmissionRule
 from engine.memory.planning.designs import Design
 from engine.memory.planning.planner import choose_design, pool_bytes_for, pool_of
 from engine.memory.planning.pyramid import with_budgets
-from engine.memory.spec import NUM_NULL_LARGE_PAGES, PoolPlan
+from engine.memory.spec import NUM_NULL_LARGE_PAGES, LayerSpec, PoolPlan
 from engine.models.causal_lm import CausalLM
 from engine.models.stored_layers import stored_layers
 from engine.parallel.group import Group
@@ -24,12 +25,25 @@ _POOL_ALIGNMENT = 64  #: bytes: a cache line, and the widest vector load
 _POOL_SHARE = {"cpu": 0.25, "cuda": 0.85}
 
 
-def design_of(config: EngineConfig, model: CausalLM, limits: ModelLimits, kv_dtype: torch.dtype) -> Design:
-    """How the model's pool is divided into pages, whatever its size."""
+@dataclass(frozen=True, slots=True)
+class GivenPool:
+    """A pool that several models share, as one of them sees it."""
+
+    plan: PoolPlan
+    memory: torch.Tensor  #: [plan.pool_bytes] uint8; the null page is zeros
+
+
+def layers_of(config: EngineConfig, model: CausalLM, limits: ModelLimits, kv_dtype: torch.dtype) -> list[LayerSpec]:
+    """What the model's layers store, under the configuration's budget."""
     layers = stored_layers(model, kv_dtype, limits.max_model_len, config.checkpoint_tokens)
     if config.kv_budget is not None:
         layers = with_budgets(layers, config.kv_budget, config.page_tokens, limits.max_model_len)
-    return choose_design(layers, page_tokens=config.page_tokens)
+    return layers
+
+
+def design_of(config: EngineConfig, model: CausalLM, limits: ModelLimits, kv_dtype: torch.dtype) -> Design:
+    """How the model's pool is divided into pages, whatever its size."""
+    return choose_design(layers_of(config, model, limits, kv_dtype), page_tokens=config.page_tokens)
 
 
 def smallest_pool(design: Design) -> PoolPlan:
@@ -62,7 +76,7 @@ def plan_pool(
             max_step_tokens=config.step_limits.max_batched_tokens,
         )
         if room_bytes is None:
-            room_bytes = int(free_memory_bytes(device) * _POOL_SHARE[device.type])
+            room_bytes = share_of_free_memory(device)
             if device.type == "cpu":
                 room_bytes //= group.place.local_size
         pool_bytes = min(enough, group.minimum(room_bytes))
@@ -79,6 +93,11 @@ def plan_pool(
         limits.max_model_len,
     )
     return plan
+
+
+def share_of_free_memory(device: torch.device) -> int:
+    """Bytes for a pool of unstated size where nothing was measured beforehand."""
+    return int(free_memory_bytes(device) * _POOL_SHARE[device.type])
 
 
 def zeroed_pool(num_bytes: int, device: torch.device) -> torch.Tensor:

@@ -259,8 +259,9 @@ class Scheduler:
         self, speculation: Speculation, builder: StepPlanBuilder
     ) -> tuple[dict[SequenceId, tuple[int, ...]], set[SequenceId]]:
         """The tokens to verify in this step, and the sequences that wait for the step in flight, to verify what follows
-        its tokens then. While requests wait, steps are full, and there are neither."""
-        if self._waiting:
+        its tokens then. There are neither while requests wait, since steps are full then, nor where a request has the
+        pool to itself."""
+        if self._waiting or self._sole is not None:
             return _NO_DRAFTS
         known: list[tuple[Request, Sequence]] = []
         pending: list[tuple[Request, Sequence]] = []
@@ -350,6 +351,8 @@ class Scheduler:
                 passed.append(request)
             else:
                 break
+        if self._waiting and self._speculation is not None:
+            self._speculation.free_pages()  # the next step tries again
 
     def _start_running(self, builder: StepPlanBuilder, request: Request) -> None:
         """Plan the first chunk of a request that has its slots and pages."""

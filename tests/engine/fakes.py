@@ -247,6 +247,7 @@ class Oracle:
 
     name = "oracle"
     num_sources = 3
+    max_rows = None
 
     def __init__(self, seed: int, *, is_free: bool = True, share_right: float = 0.8) -> None:
         self.is_free = is_free
@@ -263,6 +264,9 @@ class Oracle:
         return False
 
     def forget(self, sequence_id: int) -> None:
+        pass
+
+    def close(self) -> None:
         pass
 
     def _propose(self, wanted: Wanted) -> Proposal | None:

@@ -62,6 +62,7 @@ class Remembered:
 
     name = "remembered"
     num_sources = 1
+    max_rows = None
     is_free = True
 
     def __init__(self, texts: Sequence[Sequence[int]], seed: int = 0) -> None:
@@ -79,6 +80,9 @@ class Remembered:
         return False
 
     def forget(self, sequence_id: int) -> None:
+        pass
+
+    def close(self) -> None:
         pass
 
     def _propose(self, wanted: Wanted) -> Proposal | None:

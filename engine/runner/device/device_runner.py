@@ -108,10 +108,12 @@ class DeviceRunner:
         max_graph_rows: int = MAX_GRAPH_ROWS,
         shares_prefixes: bool = False,
         prompt_attention: PromptAttention | None = None,
+        memory: torch.Tensor | None = None,
     ) -> None:
         """kernels_name: for logs and metrics. max_running: number of slots. mirror: layout of the host memory for pages
         that are swapped out. operators: the ones that the model was built with. shares_prefixes: sequences may begin
-        with the same pages. prompt_attention: the layers whose prompts a library attends; None: there are none."""
+        with the same pages. prompt_attention: the layers whose prompts a library attends; None: there are none. memory:
+        of a pool that other models share, [plan.pool_bytes] uint8; None: of its own."""
         self.limits = limits
         self.max_in_flight = max_in_flight
         self.pool_plan = plan
@@ -124,7 +126,7 @@ class DeviceRunner:
         self._device = device
         self._enter_device()
         self._max_running = max_running
-        pool = zeroed_pool(plan.pool_bytes, device)
+        pool = zeroed_pool(plan.pool_bytes, device) if memory is None else memory
         self._pages = {kind.name: small_pages(plan, kind, pool) for kind in plan.types}
         self._mirror = HostMirror.allocate(mirror, self._pages, kernels)
         self._tables = PageTables(plan, max_running, limits.max_model_len, device)
