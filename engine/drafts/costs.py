@@ -5,6 +5,7 @@ for each number of tokens; between two of them costs are interpolated. A number 
 less and less against the guess, until it is tried again: the machine may be less busy now than it was.
 """
 
+import math
 from dataclasses import dataclass
 
 #: Share of the newest step in a mean. The mean follows contexts as they grow.
@@ -79,7 +80,7 @@ class StepCosts:
 
     def _weight(self, mean: _Mean) -> float:
         half_life = min(_LONGEST_HALF_LIFE, _HALF_LIFE * mean.cost.num_seen)
-        return float(0.5 ** ((self._num_steps - mean.seen_at) / half_life))
+        return math.pow(0.5, (self._num_steps - mean.seen_at) / half_life)
 
     def _guess(self, num_tokens: int) -> float:
         """From the nearest numbers that have been seen lately."""
@@ -88,7 +89,7 @@ class StepCosts:
         above = min((count for count in lately if count > num_tokens), default=None)
         if below is None:
             nearest = self._last if above is None else above
-            return self._means[nearest].seconds * max(0.5, num_tokens / nearest) ** _GROWING
+            return self._means[nearest].seconds * math.pow(max(0.5, num_tokens / nearest), _GROWING)
         base = self._means[below].seconds
         if above is None:
             return base * (1.0 + _GROWING * (num_tokens / below - 1.0))

@@ -181,8 +181,8 @@ def test_no_result_differs(
 
 
 def test_another_tokenizer_and_recurrent_layers_are_refused(tiny_model: TinyModels) -> None:
+    config = EngineConfig(str(tiny_model("llama").folder), draft="demo_models/finch", num_threads=1)
     with pytest.raises(CheckpointError, match=r"has another tokenizer than .*: token 0 is"):
-        config = EngineConfig(str(tiny_model("llama").folder), draft="demo_models/finch", num_threads=1)
         load_with_draft(config)
     with pytest.raises(CheckpointError, match=r"cannot be used with .*jamba.*: the model has recurrent layers"):
         pair(tiny_model("jamba"), tiny_model("llama"))
