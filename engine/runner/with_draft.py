@@ -3,15 +3,15 @@
 from dataclasses import dataclass, replace
 
 from engine.config import EngineConfig
-from engine.drafts.support import why_no_drafts
+from engine.drafts.support import why_no_drafts, why_not_the_same
 from engine.errors import CheckpointError
+from engine.loader import find_model_folder, read_config
 from engine.memory.admission import AdmissionRule
 from engine.memory.planning.planner import choose_design, pool_bytes_for, pool_of
 from engine.memory.spec import LayerSpec, LayerType, PoolPlan
 from engine.runner.build import Builder, build_runner
 from engine.runner.load import LoadedModel, ReadModel, read_model
 from engine.runner.pool import GivenPool, layers_of, share_of_free_memory, zeroed_pool
-from engine.text.tokenizer import Tokenizer
 
 DRAFT = "draft"  #: LayerSpec.model of the smaller one's layers
 
@@ -30,6 +30,7 @@ def load_with_draft(config: EngineConfig, build: Builder = build_runner) -> Load
     assert config.draft is not None
     if config.tensor_parallel > 1:
         raise CheckpointError("a draft model is for one process; with tensor_parallel use draft ngram")
+    _refuse_heads(config.draft)
     # The smaller one first: the number of threads that torch is left with is that of the model.
     draft = read_model(
         replace(config, model=config.draft, draft=None, max_model_len=None, kv_budget=None, swap_bytes=0)
@@ -52,6 +53,18 @@ def load_with_draft(config: EngineConfig, build: Builder = build_runner) -> Load
         target.with_runner(build(replace(target.parts, pool=GivenPool(of_target, memory)))),
         draft.with_runner(build(replace(draft.parts, pool=GivenPool(of_draft, memory)))),
     )
+
+
+def _refuse_heads(draft: str) -> None:
+    """Raise CheckpointError for heads that are no model of their own."""
+    names = read_config(find_model_folder(draft)).get("architectures") or []
+    for name in map(str, names):
+        for kind in ("Eagle", "Medusa"):
+            if kind.lower() in name.lower():
+                raise CheckpointError(
+                    f"draft {draft} is {name}: {kind} heads, which read the hidden states of their model, are not "
+                    "supported; use ngram or a smaller model with the same tokenizer"
+                )
 
 
 def split_plan(plan: PoolPlan, num_own: int) -> tuple[PoolPlan, PoolPlan]:
@@ -103,13 +116,3 @@ def _check_tokenizers(config: EngineConfig, target: ReadModel, draft: ReadModel)
     reason = why_not_the_same(target.tokenizer, draft.tokenizer, num_tokens)
     if reason is not None:
         raise CheckpointError(f"draft {config.draft} has another tokenizer than {config.model}: {reason}")
-
-
-def why_not_the_same(target: Tokenizer, draft: Tokenizer, num_tokens: int) -> str | None:
-    """The first difference between the first tokens of two tokenizers; None: they are the same. Heads may be padded by
-    different numbers of tokens."""
-    for token_id in range(num_tokens):
-        one, other = (each.token_bytes(token_id) for each in (target, draft))
-        if one != other or target.is_special(token_id) != draft.is_special(token_id):
-            return f"token {token_id} is {other!r} instead of {one!r}"
-    return None

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 
 import pytest
 
@@ -180,9 +181,14 @@ def test_no_result_differs(
         assert stats.accepted_draft_tokens_total > 0.7 * stats.draft_tokens_total
 
 
-def test_another_tokenizer_and_recurrent_layers_are_refused(tiny_model: TinyModels) -> None:
+def test_other_tokenizers_heads_and_recurrent_layers_are_refused(tiny_model: TinyModels, tmp_path: Path) -> None:
+    eagle = tmp_path / "eagle"
+    eagle.mkdir()
+    (eagle / "config.json").write_text('{"architectures": ["LlamaForCausalLMEagle3"]}')
     config = EngineConfig(str(tiny_model("llama").folder), draft="demo_models/finch", num_threads=1)
     with pytest.raises(CheckpointError, match=r"has another tokenizer than .*: token 0 is"):
         load_with_draft(config)
+    with pytest.raises(CheckpointError, match=r"LlamaForCausalLMEagle3: Eagle heads, .* are not supported"):
+        load_with_draft(replace(config, draft=str(eagle)))
     with pytest.raises(CheckpointError, match=r"cannot be used with .*jamba.*: the model has recurrent layers"):
         pair(tiny_model("jamba"), tiny_model("llama"))
