@@ -14,7 +14,7 @@ from typing import Protocol
 
 from engine.batch import PageCopy, PageTableUpdate, ScheduledSequence, StepOutput, StepPlan
 from engine.config import ModelLimits
-from engine.drafts.costs import MeanCost
+from engine.drafts.costs import RoundCosts
 from engine.drafts.proposer import Proposal, Wanted
 from engine.memory.growth import NOTHING_CHANGED, Extension
 from engine.memory.kv_cache import KVCache
@@ -99,7 +99,7 @@ class DraftModel:
         self._followers: dict[int, _Follower] = {}
         self._step = 0
         self._pause = 0
-        self._step_cost: MeanCost | None = None  # of a step with one token for each sequence
+        self._costs = RoundCosts()
 
     @property
     def max_rows(self) -> int:
@@ -111,6 +111,7 @@ class DraftModel:
         if self._pause:
             self._pause -= 1
             return [None] * len(wanted)
+        started = self._clock()
         rounds: dict[int, _Round] = {}
         room = self._max_step_tokens
         for each in wanted:
@@ -121,15 +122,14 @@ class DraftModel:
         self._catch_up(list(rounds.values()))
         depth = 1
         while going_on := [each for each in rounds.values() if depth <= len(each.drafts) < each.wanted.max_tokens]:
-            started = self._clock()
             self._compute([(each, len(each.wanted.sequence.token_ids) + depth) for each in going_on])
-            self._note_cost(self._clock() - started)
             depth += 1
+        self._costs.note(sum(len(each.drafts) for each in rounds.values()), self._clock() - started)
         return [self._proposal(rounds.get(each.sequence.sequence_id)) for each in wanted]
 
-    def seconds_per_token(self, num_sequences: int) -> float | None:
+    def seconds_per_token(self) -> float | None:
         """See Proposer."""
-        return None if self._step_cost is None else self._step_cost.seconds / num_sequences
+        return self._costs.seconds_per_token
 
     def free_pages(self) -> bool:
         """See Proposer."""
@@ -279,12 +279,6 @@ class DraftModel:
                 drafts = drafts[:place]
                 break
         return Proposal(tuple(drafts), 0) if drafts else None
-
-    def _note_cost(self, seconds: float) -> None:
-        if self._step_cost is None:
-            self._step_cost = MeanCost(seconds)
-        else:
-            self._step_cost.note(seconds)
 
     def _begin_step(self) -> None:
         self._step += 1

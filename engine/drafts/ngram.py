@@ -50,7 +50,7 @@ class NgramProposer:
         """See Proposer."""
         return [self._propose(each.sequence.sequence_id, each.sequence.token_ids, each.max_tokens) for each in wanted]
 
-    def seconds_per_token(self, num_sequences: int) -> float:
+    def seconds_per_token(self) -> float:
         """0."""
         return 0.0
 

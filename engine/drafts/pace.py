@@ -11,6 +11,8 @@ from typing import NamedTuple
 
 #: Least gain, as a factor, for which tokens are verified.
 LEAST_GAIN = 1.03
+#: A token that is right less often is not worth a thought.
+_LEAST_PROBABILITY = 0.05
 
 
 class Candidate(NamedTuple):
@@ -33,14 +35,18 @@ def choose_lengths(
     num_rows: tokens of the step without proposals, one for each sequence. seconds_of: the cost of a step of so many
     tokens. seconds_per_draft: what it costs to propose a token.
     """
-    gains = sorted(
-        (
-            (candidate.probability**place, -place, index)
-            for index, candidate in enumerate(candidates)
-            for place in range(1, candidate.max_tokens + 1)
-        ),
-        reverse=True,
-    )[:room]
+    gains: list[tuple[float, int, int]] = []
+    for index, (probability, max_tokens) in enumerate(candidates):
+        gain = probability
+        for place in range(1, max_tokens + 1):
+            if gain < _LEAST_PROBABILITY:
+                break
+            gains.append((gain, -place, index))
+            gain *= probability
+    if not gains:
+        return [0] * len(candidates)
+    gains.sort(reverse=True)
+    del gains[room:]
     best, num_best = num_rows / seconds_of(num_rows) * least_gain, 0
     expected = float(num_rows)
     for count, (gain, _, _) in enumerate(gains, start=1):

@@ -50,8 +50,8 @@ class Proposer(Protocol):
         """A proposal for each sequence; None where there is none."""
         ...
 
-    def seconds_per_token(self, num_sequences: int) -> float | None:
-        """What it costs to propose one token for that many sequences at once; None: it is not known yet."""
+    def seconds_per_token(self) -> float | None:
+        """What it has cost lately to propose one token; None: it is not known yet."""
         ...
 
     def free_pages(self) -> bool:

@@ -5,14 +5,16 @@ The scheduler calls it between two steps: `propose` before a step is planned, `n
 Knows neither pages nor plans under construction.
 """
 
+import time
 from collections.abc import Callable
 from collections.abc import Sequence as ReadOnly
 from dataclasses import dataclass
 
-from engine.batch import StepOutput, StepPlan
+from engine.batch import StepOutput, StepPlan, num_accepted
 from engine.drafts.acceptance import Acceptance
 from engine.drafts.costs import StepCosts
 from engine.drafts.pace import LEAST_GAIN, Candidate, choose_lengths
+from engine.drafts.payoff import Payoff
 from engine.drafts.proposer import Proposal, Proposer, Wanted
 from engine.request import Request, Sequence
 
@@ -21,6 +23,11 @@ LEAST_GAIN_IN_FLIGHT = 1.3
 
 #: Least number of steps between two trials of a proposer that is not free and does not pay.
 _STEPS_TO_TRIAL = 256
+
+#: After so many rounds without a token that is worth verifying there are rounds now and then only: a round costs some
+#: microseconds for each sequence. The pause is bounded, in steps, by the number of rows.
+_MOST_FRUITLESS = 16
+_PAUSE_PER_ROW = 2
 
 #: Shortens proposed tokens of a sequence to those that its grammar allows.
 AllowedDrafts = Callable[[int, tuple[int, ...]], tuple[int, ...]]
@@ -45,7 +52,7 @@ class _Open:
 
 
 class Speculation:
-    """Owner of acceptance rates and step costs of one engine."""
+    """Owner of acceptance rates, step costs and the outcome of verification in one engine."""
 
     def __init__(
         self,
@@ -54,6 +61,7 @@ class Speculation:
         allowed: AllowedDrafts,
         *,
         has_steps_in_flight: bool = False,
+        clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         """max_tokens: most proposed tokens of one sequence in a step. allowed: see AllowedDrafts."""
         self.counters = DraftCounters()
@@ -63,8 +71,13 @@ class Speculation:
         self._least_gain = LEAST_GAIN_IN_FLIGHT if has_steps_in_flight else LEAST_GAIN
         self._acceptance = Acceptance(proposer.num_sources)
         self._costs = StepCosts()
+        self._payoff = Payoff()
+        self._clock = clock
+        self._round_s = 0.0  # of the last round of proposals
         self._open: dict[int, _Open] = {}
         self._steps_to_trial = 0
+        self._fruitless = 0  # rounds without a token that was worth verifying, one after the other
+        self._pause = 0  # steps without a round
 
     def propose(
         self, decodes: ReadOnly[tuple[Request, Sequence]], num_rows: int, room: int
@@ -74,9 +87,19 @@ class Speculation:
         decodes: sequences that compute their newest token in the step and nothing more. num_rows: all sequences that
         compute one token. room: most proposed tokens of the step.
         """
+        if self._pause or self._payoff.is_paused(num_rows):
+            self._pause = max(0, self._pause - 1)
+            return {}
         wanted = self._wanted(decodes, num_rows, room)
         if not wanted:
             return {}
+        started = self._clock()
+        drafts = self._propose(wanted, num_rows, room)
+        self._round_s = self._clock() - started
+        self._note_round(num_rows, has_drafts=bool(drafts))
+        return drafts
+
+    def _propose(self, wanted: list[Wanted], num_rows: int, room: int) -> dict[int, tuple[int, ...]]:
         if not self._proposer.is_free:
             wanted = self._worth_asking(wanted, num_rows, room)
         proposals = self._proposer.propose(wanted)
@@ -94,6 +117,9 @@ class Speculation:
     def waiting(self, pending: ReadOnly[tuple[Request, Sequence]], num_rows: int, room: int) -> set[int]:
         """Ids of the sequences that shall wait until the tokens of the step in flight are known, because verifying what
         follows these is expected to gain more than going on at once. pending: sequences that could go on."""
+        if self._pause or self._payoff.is_paused(num_rows):
+            self._pause = max(0, self._pause - 1)
+            return set()
         wanted = self._wanted(pending, num_rows, room)
         if self._proposer.is_free:
             proposals = self._proposer.propose(wanted)
@@ -102,12 +128,22 @@ class Speculation:
         else:
             candidates = [self._unasked(each) for each in wanted]
         lengths = self._lengths(candidates, num_rows, room)
+        self._note_round(num_rows, has_drafts=any(lengths))
         return {each.sequence.sequence_id for each, length in zip(wanted, lengths, strict=True) if length}
 
     def note_step(self, plan: StepPlan, output: StepOutput) -> None:
         """Learn from a collected step what it cost."""
-        if all([len(sequence.token_ids) == sequence.num_drafts + 1 for sequence in plan.sequences]):
-            self._costs.note(plan.num_tokens, output.compute_s)
+        if not all([len(sequence.token_ids) == sequence.num_drafts + 1 for sequence in plan.sequences]):
+            return
+        self._costs.note(plan.num_tokens, output.compute_s)
+        num_rows = num_tokens = len(plan.sequences)
+        seconds = output.compute_s
+        has_drafts = plan.num_tokens > num_rows
+        if has_drafts:
+            seconds += self._round_s
+            pairs = zip(plan.sequences, output.samples, strict=True)
+            num_tokens += sum([num_accepted(each.drafts, samples) for each, samples in pairs if each.num_drafts])
+        self._payoff.note(num_rows, num_tokens, seconds, has_drafts=has_drafts)
 
     def note_verified(self, num_drafts: int, num_accepted: int) -> None:
         """A verification has been committed."""
@@ -133,6 +169,11 @@ class Speculation:
         """Free what the proposer holds."""
         self._proposer.close()
 
+    def _note_round(self, num_rows: int, *, has_drafts: bool) -> None:
+        self._fruitless = 0 if has_drafts else self._fruitless + 1
+        if self._fruitless > _MOST_FRUITLESS:
+            self._pause = min(_PAUSE_PER_ROW * num_rows, self._fruitless)
+
     def _worth_asking(self, wanted: list[Wanted], num_rows: int, room: int) -> list[Wanted]:
         """The sequences for which proposals are expected to pay, with as many tokens as do. Where they never do, one
         sequence is asked now and then, since its text may have become easier: seldom, and the more seldom the longer it
@@ -142,7 +183,7 @@ class Speculation:
             self._steps_to_trial = _STEPS_TO_TRIAL
             return [each._replace(max_tokens=length) for each, length in zip(wanted, lengths, strict=True) if length]
         self._steps_to_trial -= 1
-        if self._steps_to_trial > 0 or self._costs.is_empty:
+        if self._steps_to_trial > 0 or not self._costs.is_known(num_rows):
             return []
         shortest = min(wanted, key=lambda each: len(each.sequence.token_ids))
         self._steps_to_trial = max(_STEPS_TO_TRIAL, 4 * len(shortest.sequence.token_ids))
@@ -159,9 +200,9 @@ class Speculation:
         return Candidate(probability, len(proposal.token_ids))
 
     def _lengths(self, candidates: ReadOnly[Candidate], num_rows: int, room: int) -> list[int]:
-        if self._costs.is_empty:
+        if not self._costs.is_known(num_rows):  # a step without proposals comes first, now and then
             return [0] * len(candidates)
-        seconds_per_draft = self._proposer.seconds_per_token(num_rows)
+        seconds_per_draft = self._proposer.seconds_per_token()
         if seconds_per_draft is None:  # not measured yet: a trial will tell
             return [0] * len(candidates)
         return choose_lengths(candidates, num_rows, room, self._costs.seconds, seconds_per_draft, self._least_gain)

@@ -257,7 +257,7 @@ class Oracle:
     def propose(self, wanted: Sequence[Wanted]) -> list[Proposal | None]:
         return [self._propose(each) for each in wanted]
 
-    def seconds_per_token(self, num_sequences: int) -> float:
+    def seconds_per_token(self) -> float:
         return 0.0
 
     def free_pages(self) -> bool:

@@ -6,7 +6,7 @@ from itertools import product
 import pytest
 
 from engine.drafts.acceptance import Acceptance
-from engine.drafts.costs import StepCosts
+from engine.drafts.costs import RoundCosts, StepCosts
 from engine.drafts.pace import Candidate, choose_lengths
 
 
@@ -19,8 +19,8 @@ def proportional(num_tokens: int) -> float:
     return float(num_tokens)
 
 
-def test_where_a_token_more_costs_nothing_all_are_verified() -> None:
-    assert choose_lengths([Candidate(0.5, 6), Candidate(0.9, 3)], 2, 100, flat) == [6, 3]
+def test_where_a_token_more_costs_nothing_all_that_may_be_right_are_verified() -> None:
+    assert choose_lengths([Candidate(0.5, 6), Candidate(0.9, 3), Candidate(0.01, 3)], 3, 100, flat) == [4, 3, 0]
 
 
 def test_where_it_costs_a_share_of_the_step_none_is() -> None:
@@ -40,7 +40,7 @@ def test_what_proposing_costs_counts() -> None:
 def test_no_other_choice_is_expected_to_give_more_tokens_per_second(seed: int) -> None:
     numbers = random.Random(seed)
     candidates = [Candidate(numbers.random(), numbers.randint(0, 3)) for _ in range(3)]
-    base, slope = numbers.uniform(0.2, 2.0), numbers.uniform(0.0, 0.5)
+    base, slope = numbers.uniform(0.2, 2.0), numbers.uniform(0.1, 0.5)
 
     def seconds(num_tokens: int) -> float:
         return base + slope * num_tokens
@@ -64,6 +64,19 @@ def test_costs_are_means_interpolated_between_numbers_of_tokens() -> None:
     assert costs.seconds(5) == pytest.approx(2.0, rel=0.01)
     assert costs.seconds(9) == pytest.approx(3.0, rel=0.01)
     assert costs.seconds(18) > 3.0
+
+
+def test_a_draft_model_pays_for_the_prompts_that_it_computes() -> None:
+    costs = RoundCosts()
+    assert costs.seconds_per_token is None
+    for _ in range(100):
+        costs.note(4, 4.0)
+    assert costs.seconds_per_token == pytest.approx(1.0)
+    for _ in range(100):
+        costs.note(4, 20.0)
+        for _ in range(3):
+            costs.note(4, 4.0)
+    assert costs.seconds_per_token == pytest.approx(2.0, rel=0.1)
 
 
 def test_a_step_that_was_interrupted_moves_a_mean_little() -> None:
