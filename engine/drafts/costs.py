@@ -1,9 +1,8 @@
 """What a step costs by the number of its tokens, learnt from the steps that have run.
 
 Costs are not proportional: kernels compute rows in tiles, and weights are read once for all rows. So there is one mean
-for each number of tokens, large ones rounded; between two of them costs are interpolated. A number that has not occurred
-for a while counts less and less against the guess, until it is tried again: the machine may be less busy now than it
-was.
+for each number of tokens, large ones rounded; between two of them costs are interpolated. A number that has not
+occurred for a while counts less and less against the guess, until it is tried again: the machine may be less busy now.
 """
 
 import math
