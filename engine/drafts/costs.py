@@ -21,28 +21,35 @@ _REFRESH = 16
 #: Steps for which a mean is a measure for others.
 _LATELY = 64
 #: A draft model's round may count as at most so many times the mean; what an older round still counts.
-_MOST_OF_ROUND, _KEPT_OF_ROUNDS = 10.0, 0.95
+_MOST_OF_ROUND, _KEPT_OF_ROUNDS = 3.0, 0.95
+#: Tokens of an answer over which the draft model's cost of its prompt is spread.
+_ANSWER_TOKENS = 64
 
 
 class RoundCosts:
-    """What a draft model's tokens cost, by rounds: all its steps count, those that compute a new prompt too, because a
-    short answer does not earn them."""
+    """What a draft model's tokens cost, by rounds. The prompts that it computes are spread over the tokens of an answer
+    of usual length; whether shorter ones pay is seen in the outcome (payoff.py)."""
 
     def __init__(self) -> None:
         self._seconds = 0.0
         self._tokens = 0.0
+        self._prompt_s = 0.0
 
     def note(self, num_tokens: int, seconds: float) -> None:
-        """A round has taken so long and proposed so many tokens."""
+        """So many tokens have been proposed in that time, without new prompts."""
         if self._tokens:
             seconds = min(seconds, _MOST_OF_ROUND * max(1, num_tokens) * self._seconds / self._tokens)
         self._seconds = self._seconds * _KEPT_OF_ROUNDS + seconds
         self._tokens = self._tokens * _KEPT_OF_ROUNDS + num_tokens
 
+    def note_prompts(self, num_prompts: int, seconds: float) -> None:
+        """That many new prompts have been computed in that time."""
+        self._prompt_s += _NEWEST * (seconds / num_prompts - self._prompt_s)
+
     @property
     def seconds_per_token(self) -> float | None:
         """Of the last rounds; None: there was none."""
-        return self._seconds / self._tokens if self._tokens else None
+        return self._seconds / self._tokens + self._prompt_s / _ANSWER_TOKENS if self._tokens else None
 
 
 @dataclass(slots=True)

@@ -23,6 +23,8 @@ from engine.sampling_params import SamplingParams
 
 #: Steps without proposals after the model needed the pages.
 _PAUSE = 64
+#: A sequence that is so many tokens behind computes a prompt.
+_PROMPT = 32
 #: Most rows of a step beside which the smaller model runs; beyond, its steps cost more than they save.
 MOST_ROWS = 8
 
@@ -119,12 +121,19 @@ class DraftModel:
             if follower is not None and room > 0:
                 rounds[each.sequence.sequence_id] = _Round(each, follower)
                 room -= min(room, len(each.sequence.token_ids) - follower.num_computed)
+        behind = [len(each.wanted.sequence.token_ids) - each.follower.num_computed for each in rounds.values()]
         self._catch_up(list(rounds.values()))
+        num_prompts, num_first = sum(count > _PROMPT for count in behind), 0
+        if num_prompts:
+            self._costs.note_prompts(num_prompts, self._clock() - started)
+            started, num_first = self._clock(), sum(len(each.drafts) for each in rounds.values())
         depth = 1
         while going_on := [each for each in rounds.values() if depth <= len(each.drafts) < each.wanted.max_tokens]:
             self._compute([(each, len(each.wanted.sequence.token_ids) + depth) for each in going_on])
             depth += 1
-        self._costs.note(sum(len(each.drafts) for each in rounds.values()), self._clock() - started)
+        num_tokens = sum(len(each.drafts) for each in rounds.values()) - num_first
+        if num_tokens:
+            self._costs.note(num_tokens, self._clock() - started)
         return [self._proposal(rounds.get(each.sequence.sequence_id)) for each in wanted]
 
     def seconds_per_token(self) -> float | None:
