@@ -9,6 +9,10 @@ from dataclasses import dataclass, field
 
 from engine.drafts.proposer import Proposal, Wanted
 
+#: Most rows of a step beside which n-grams are looked up. On CPU a row beyond costs its share of the step, so that only
+#: tokens that are nearly always right would pay, and to find that out costs more than they gain.
+MOST_ROWS = 16
+
 NGRAM = "ngram"  #: EngineConfig.draft
 
 #: Lengths of the n-grams that are looked up, longest first. A longer one is right more often.
@@ -40,7 +44,7 @@ class NgramProposer:
 
     name = "n-gram"
     num_sources = len(LENGTHS)
-    max_rows = None
+    max_rows = MOST_ROWS
     is_free = True
 
     def __init__(self) -> None:

@@ -21,6 +21,9 @@ from engine.request import Request, Sequence
 #: With steps in flight, what a verification must gain at least: until it is collected its sequences cannot go on.
 LEAST_GAIN_IN_FLIGHT = 1.3
 
+#: With many rows a gain must be larger than what is expected wrongly: a row more costs nearly its share of the step.
+_LEAST_GAIN_PER_ROW = 0.005
+
 #: Least number of steps between two trials of a proposer that is not free and does not pay.
 _STEPS_TO_TRIAL = 256
 
@@ -205,7 +208,8 @@ class Speculation:
         seconds_per_draft = self._proposer.seconds_per_token()
         if seconds_per_draft is None:  # not measured yet: a trial will tell
             return [0] * len(candidates)
-        return choose_lengths(candidates, num_rows, room, self._costs.seconds, seconds_per_draft, self._least_gain)
+        least_gain = max(self._least_gain, 1.0 + _LEAST_GAIN_PER_ROW * num_rows)
+        return choose_lengths(candidates, num_rows, room, self._costs.seconds, seconds_per_draft, least_gain)
 
     def _wanted(self, decodes: ReadOnly[tuple[Request, Sequence]], num_rows: int, room: int) -> list[Wanted]:
         wanted: list[Wanted] = []
