@@ -66,6 +66,7 @@ def doctor(
     findings = [finding for check in _checks(folder) for finding in check()]
     if model is not None:
         findings.append(model_finding(*read_model_config(model)))
+        findings += _compare_tokenizers(model, os.environ.get("AGON_DRAFT", ""))
     table = Table(show_header=False, box=None, pad_edge=False)
     colours = {Verdict.OK: "green", Verdict.HINT: "yellow", Verdict.PROBLEM: "red"}
     for finding in findings:
@@ -84,6 +85,7 @@ def _checks(folder: DataDir) -> tuple[Callable[[], Iterator[Finding]], ...]:
         _check_triton,
         _check_prompt_attention,
         _check_kv_dtype,
+        _check_draft,
         _check_store,
         _check_web,
         lambda: _check_ports(folder),
@@ -239,6 +241,39 @@ def kv_dtype_finding(asked: str, capability: tuple[int, int] | None) -> Finding:
     if asked in usable:
         return Finding("kv dtype", Verdict.OK, text)
     return Finding("kv dtype", Verdict.PROBLEM, text)
+
+
+def _check_draft() -> Iterator[Finding]:
+    yield draft_finding(os.environ.get("AGON_DRAFT", ""))
+
+
+def draft_finding(asked: str) -> Finding:
+    """Check what proposes tokens. `asked` is AGON_DRAFT, empty where it is unset."""
+    if asked in ("", "ngram"):
+        what = "n-grams propose tokens" if asked else "no tokens are proposed"
+        return Finding("drafts", Verdict.OK, f"{what} (AGON_DRAFT); models with recurrent layers run without")
+    text = f"{asked} proposes tokens (AGON_DRAFT)"
+    if asked.startswith(("/", "./", "../", "~")) and not Path(asked).expanduser().is_dir():
+        return Finding("drafts", Verdict.PROBLEM, f"{text}, but there is no such folder")
+    return Finding(
+        "drafts",
+        Verdict.OK,
+        f"{text}; a worker refuses it where its tokenizer is not the model's or either has recurrent layers",
+    )
+
+
+def _compare_tokenizers(model: str, draft: str) -> list[Finding]:
+    """Whether the tokens of the draft model are those of the model; nothing where one of them is not a folder here."""
+    if draft in ("", "ngram") or not (Path(model).is_dir() and Path(draft).is_dir()):
+        return []
+    from engine.drafts.support import why_not_the_same
+    from engine.text.tokenizer import Tokenizer
+
+    num_tokens = min(int(read_model_config(each)[1].get("vocab_size", 0)) for each in (model, draft))
+    reason = why_not_the_same(Tokenizer.from_folder(model), Tokenizer.from_folder(draft), num_tokens)
+    if reason is not None:
+        return [Finding("drafts", Verdict.PROBLEM, f"{draft} has another tokenizer than {model}: {reason}")]
+    return [Finding("drafts", Verdict.OK, f"{draft} has the tokenizer of {model}")]
 
 
 def model_finding(name: str, config: Mapping[str, Any]) -> Finding:

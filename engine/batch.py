@@ -11,6 +11,7 @@ newest tokens change in the order of the launches. Page id 0 of every type is th
 allocated.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -77,6 +78,10 @@ class ScheduledSequence:
     1 normally, for beams too, and n when a prompt with n parallel samples completes (all sampled from the same last
     row). Only the last of token_ids can be PENDING_TOKEN; then the slot was in the step before and sampled one token
     there.
+
+    With proposed tokens (`num_drafts` k > 0) the last k of token_ids are guesses, and a token is sampled after each of
+    the last k + 1 tokens, with the seed of the sequence and output indices that count up from output_index. None of
+    token_ids is PENDING_TOKEN then, and the slot samples no token that the next step could continue from unseen.
     """
 
     sequence_id: SequenceId
@@ -89,13 +94,25 @@ class ScheduledSequence:
     output_index: int  #: how many output tokens the sequence has: the counter of its random numbers
     #: All tokens of the sequence so far, if its params need them and its slot samples for the first time; else None.
     #: The runner keeps them and appends the tokens that the slot samples. They are sent again after a step with several
-    #: samples, because only the host knows which sample belongs to this sequence.
+    #: samples, because only the host knows which sample belongs to this sequence, or how many drafts were right.
     history: tuple[int, ...] | None = None
     num_prompt_tokens: int = 0  #: how many of the sequence's tokens are its prompt; only layers with a budget need it
     scored: ScoredRows | None = None  #: rows that give log probabilities of prompt tokens
     pooled: PooledRows | None = None  #: rows whose hidden states are summed
     banned_token_ids: tuple[int, ...] = ()  #: each would complete one of params.bad_words_ids that the output begins
     adapter: int = NO_ADAPTER  #: the slot of its adapter, which is no slot of a sequence
+    num_drafts: int = 0  #: how many of token_ids, at their end, are proposed and not known to be right
+
+    @property
+    def drafts(self) -> tuple[int, ...]:
+        """The proposed tokens."""
+        return self.token_ids[len(self.token_ids) - self.num_drafts :] if self.num_drafts else ()
+
+    @property
+    def has_own_newest_token(self) -> bool:
+        """Whether its only sample stays in its slot: neither one of several parallel samples, whose slots are known
+        after the fork, nor one after a proposed token, which may be wrong."""
+        return self.num_samples == 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,6 +163,15 @@ class SampledToken:
     token_id: int
     logprob: float | None = None
     top_logprobs: tuple[tuple[int, float], ...] = ()
+
+
+def num_accepted(drafts: Sequence[int], samples: Sequence[SampledToken]) -> int:
+    """How many leading drafts equal the tokens sampled in their places; the samples after them follow a wrong token.
+    samples: one more than drafts."""
+    for index, draft in enumerate(drafts):
+        if samples[index].token_id != draft:
+            return index
+    return len(drafts)
 
 
 @dataclass(frozen=True, slots=True)

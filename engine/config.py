@@ -171,6 +171,22 @@ class EngineConfig:
             name="threads",
         ),
     ] = None
+    draft: Annotated[
+        str | None,
+        Setting(
+            "What proposes tokens, several of which a step verifies: answers take fewer steps and keep every token. "
+            "ngram: what followed the newest tokens earlier in the text. Else a smaller model with the same tokenizer, "
+            "as a folder or hub id. Unset: nothing"
+        ),
+    ] = None
+    draft_tokens: Annotated[
+        int,
+        Setting(
+            "Most proposed tokens of a sequence in one step; how many are used follows from what they gain",
+            minimum=1,
+            maximum=64,
+        ),
+    ] = 8
     tensor_parallel: Annotated[
         int, Setting("Processes (GPUs) that share the model; sizes in bytes and threads are of each of them", minimum=1)
     ] = 1

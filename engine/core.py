@@ -17,6 +17,8 @@ from engine.config import EngineConfig
 from engine.constraints.compiler import GrammarCompiler
 from engine.constraints.steering import Steering
 from engine.deltas import delta_of, prompt_logprobs_of, stop_reason
+from engine.drafts.proposer import Proposer
+from engine.drafts.speculation import Speculation
 from engine.memory.admission import AdmissionRule
 from engine.memory.kv_cache import KVCache
 from engine.memory.ledger import Ledger, PoolCell, picture, take_ledger
@@ -40,7 +42,7 @@ from engine.scheduling.admission_control import AdmissionControl
 from engine.scheduling.beam_search import Hypothesis
 from engine.scheduling.budgeted_chunks import longest_prompt
 from engine.scheduling.in_flight import InFlight
-from engine.scheduling.scheduler import Reclaim, Scheduler
+from engine.scheduling.scheduler import NewToken, Reclaim, Scheduler
 from engine.scheduling.swapper import Swapper
 from engine.served_adapters import Rack, ServedAdapters
 from engine.stats import EngineStats, Tally
@@ -65,13 +67,14 @@ class EngineCore:
         has_queue_bound: bool = True,
         clock: Callable[[], float] = time.monotonic,
         compiler: GrammarCompiler | None = None,
+        proposer: Proposer | None = None,
         rack: Rack | None = None,
         share: PoolShare | None = None,
         reclaim: Reclaim | None = None,
     ) -> None:
         """has_queue_bound: False for callers that submit all their requests at once and wait, as LLM does. compiler:
-        None: outputs cannot be constrained. rack: where adapters lie; None: there can be none. share, reclaim: of a
-        pool that several models share; None: the model has its own."""
+        None: outputs cannot be constrained. proposer: None: no tokens are proposed. rack: where adapters lie; None:
+        there can be none. share, reclaim: of a pool that several models share; None: the model has its own."""
         self._runner: Runner | None = runner  # None: it has been taken away
         self._make_detokenizer = make_detokenizer
         self._clock = clock
@@ -97,10 +100,20 @@ class EngineCore:
         )
         self._swapper = self._make_swapper(runner, is_pool_shared=share is not None)
         self._in_flight = InFlight(self._cache, runner.max_in_flight)
-        self._scheduler = Scheduler(config, self._cache, self.admission, self._swapper, self._in_flight, reclaim)
+        self._steering = Steering(compiler or GrammarCompiler(None))
+        self._speculation: Speculation | None = None
+        if proposer is not None:
+            self._speculation = Speculation(
+                proposer,
+                config.draft_tokens,
+                self._steering.allowed_drafts,
+                has_steps_in_flight=runner.max_in_flight > 1,
+            )
+        self._scheduler = Scheduler(
+            config, self._cache, self.admission, self._swapper, self._in_flight, reclaim, self._speculation
+        )
         self._requests: dict[str, Request] = {}
         self._texts: dict[int, SequenceText] = {}  # by sequence id
-        self._steering = Steering(compiler or GrammarCompiler(None))
         self._unmasked: StepPlan | None = None  # launched, and waits for its masks
         self._rankings = Rankings()
         self.adapters = ServedAdapters(rack)
@@ -306,8 +319,8 @@ class EngineCore:
         self.last_step_s = output.compute_s + output.move_s
         new_tokens = self._scheduler.commit(self._in_flight.take_oldest(), output)
         advanced = self._scheduler.advanced
-        self._tally.note_step(len(new_tokens) + sum([len(request.sequences) for request, _ in advanced]))
-        deltas = [self._emit(new.request, new.sequence, new.sampled) for new in new_tokens]
+        deltas = self._take_tokens(new_tokens)
+        self._tally.note_step(len(deltas) + sum([len(request.sequences) for request, _ in advanced]))
         for request, search in advanced:
             if search.is_over:
                 deltas += self._end_search(request, search.best)
@@ -333,6 +346,22 @@ class EngineCore:
                 deltas.append(delta_of(request, sequence, output, said, hypothesis.token_ids, logprobs))
         if isinstance(request.reading, PromptScores):
             deltas[0].prompt_logprobs = prompt_logprobs_of(request, request.reading)
+        return deltas
+
+    def _take_tokens(self, new_tokens: ReadOnly[NewToken]) -> list[RequestDelta]:
+        """Append new tokens to their sequences, and turn each into a delta. Tokens behind the one that ends a sequence
+        are dropped: there are some where proposed tokens were right."""
+        deltas: list[RequestDelta] = []
+        last: Sequence | None = None
+        for request, sequence, sampled in new_tokens:
+            if sequence is last:
+                if sequence.is_finished:
+                    continue
+                assert self._speculation is not None
+                self._speculation.note_saved_step()
+            sequence.token_ids.append(sampled.token_id)
+            deltas.append(self._emit(request, sequence, sampled))
+            last = sequence
         return deltas
 
     def _emit(self, request: Request, sequence: Sequence, sampled: SampledToken) -> RequestDelta:
@@ -502,7 +531,8 @@ class EngineCore:
 
     def stats(self) -> EngineStats:
         """A snapshot of all counters."""
-        return self._tally.snapshot(self._scheduler, self._cache, self._swapper, self.admission.num_tokens)
+        drafts = None if self._speculation is None else self._speculation.counters
+        return self._tally.snapshot(self._scheduler, self._cache, self._swapper, self.admission.num_tokens, drafts)
 
     @property
     def compiler(self) -> GrammarCompiler:
@@ -540,5 +570,7 @@ class EngineCore:
     def close(self) -> None:
         """Free the runner: model, pages and, with several processes, the other processes."""
         self._steering.shut_down()
+        if self._speculation is not None:
+            self._speculation.close()
         if self._runner is not None:
             self._runner.close()

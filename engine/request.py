@@ -170,6 +170,7 @@ class Sequence:
     slot: int | None = None  #: the runner's row, held while running
     is_table_sent: bool = False  #: the runner has this slot's page table
     is_history_sent: bool = False  #: the runner knows all tokens of this slot, or samples them
+    is_verifying: bool = False  #: a step in flight verifies proposed tokens: how many tokens it adds is not known yet
     finish_reason: FinishReason | None = None
     cumulative_logprob: float = 0.0  #: of the output, where the runner reports log probabilities
 
@@ -236,9 +237,11 @@ class Request:
         """Whether the sequence may take its next step before the host knows its pending tokens.
 
         If these turn out to end the sequence, the output of that step is dropped. Beams and requests with bad words of
-        several tokens wait: which tokens go on, or are forbidden next, depends on the pending ones.
+        several tokens wait: which tokens go on, or are forbidden next, depends on the pending ones. So does a sequence
+        whose proposed tokens are being verified: it may have gained more than one.
         """
-        return not self.must_wait and len(sequence.token_ids) + sequence.num_pending < self.max_length
+        has_room = len(sequence.token_ids) + sequence.num_pending < self.max_length
+        return has_room and not self.must_wait and not sequence.is_verifying
 
     def banned_next(self, sequence: Sequence) -> tuple[int, ...]:
         """Tokens that would complete a bad word of which the output ends with all others. Bad words of one token are

@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from engine.drafts.speculation import DraftCounters
 from engine.memory.kv_cache import KVCache
 from engine.memory.ledger import PagesByState, pages_by_state
 from engine.scheduling.scheduler import Scheduler
@@ -51,6 +52,10 @@ class EngineStats:
     steps_total: int = 0
     finished_total: int = 0  #: requests that ended by themselves
     aborted_total: int = 0
+    draft_proposals_total: int = 0  #: verifications of proposed tokens
+    draft_tokens_total: int = 0  #: proposed tokens that were verified
+    accepted_draft_tokens_total: int = 0  #: of these, tokens that were right
+    saved_steps_total: int = 0  #: steps that sequences did not need, because proposed tokens were right
     tokens_per_s: float = 0.0  #: output tokens over the last few seconds
 
 
@@ -77,9 +82,15 @@ class Tally:
         self._forget_old()
 
     def snapshot(
-        self, scheduler: Scheduler, cache: KVCache, swapper: Swapper | None, num_queued_tokens: int
+        self,
+        scheduler: Scheduler,
+        cache: KVCache,
+        swapper: Swapper | None,
+        num_queued_tokens: int,
+        drafts: DraftCounters | None = None,
     ) -> EngineStats:
-        """All counters now. O(layer types)."""
+        """All counters now. drafts: None: no tokens are proposed. O(layer types)."""
+        drafts = drafts or DraftCounters()
         self._forget_old()
         types = pages_by_state(cache)
         num_used = sum(entry.num_used for entry in types)
@@ -113,6 +124,10 @@ class Tally:
             steps_total=self._num_steps,
             finished_total=self.num_finished,
             aborted_total=self.num_aborted,
+            draft_proposals_total=drafts.num_drafts,
+            draft_tokens_total=drafts.num_draft_tokens,
+            accepted_draft_tokens_total=drafts.num_accepted_tokens,
+            saved_steps_total=drafts.num_saved_steps,
             tokens_per_s=self._num_recent / RATE_WINDOW_S,
         )
 

@@ -2,7 +2,8 @@
 
 The pool's size is decided when the first model is loaded: AGON_KV_CACHE_BYTES, a share of AGON_MEMORY, or what the
 models that are known by then would have got by themselves, within a share of the free memory. Models that need a
-process of their own (CUDA with AGON_ENGINE_PROCESS=auto) have an engine and a pool by themselves.
+process of their own (CUDA with AGON_ENGINE_PROCESS=auto), and those with a draft model, have an engine and a pool by
+themselves.
 """
 
 import asyncio
@@ -10,6 +11,7 @@ import contextlib
 import importlib
 from typing import TYPE_CHECKING
 
+from engine.drafts.ngram import NGRAM
 from engine.errors import InvalidRequest
 from model_worker.config import WorkerSettings
 from model_worker.engine_protocol import Description, Engine
@@ -99,6 +101,8 @@ class HostedEngines:
             await host.shutdown()
 
     async def _is_separate(self, settings: WorkerSettings) -> bool:
+        if settings.engine_config.draft not in (None, NGRAM):  # the pool of the two is cut for both
+            return True
         await asyncio.to_thread(importlib.import_module, "model_worker.paged_engine")
         from model_worker.paged_engine import has_own_process
 

@@ -209,6 +209,7 @@ class _ModelFamilies:
         yield self._counter("agon_prompt_tokens", "Prompt tokens taken in", load.prompt_tokens_total)
         yield self._counter("agon_generation_tokens", "Tokens generated", load.generation_tokens_total)
         yield self._counter("agon_engine_steps", "Engine steps", load.steps_total)
+        yield from self._drafts(load)
 
     def _pages(self, load: Load) -> Iterator[Metric]:
         pages = GaugeMetricFamily("agon_kv_pages", "Small pages", labels=("model_name", "layer_type", "state"))
@@ -221,6 +222,21 @@ class _ModelFamilies:
         for state, size in (("used", load.kv_bytes_used), ("evictable", load.kv_bytes_evictable), ("empty", empty)):
             kv_bytes.add_metric((self._model, state), size)
         yield kv_bytes
+
+    def _drafts(self, load: Load) -> Iterator[Metric]:
+        """The names are vLLM's, after our prefix."""
+        yield self._counter(
+            "agon_spec_decode_num_drafts", "Verifications of proposed tokens", load.draft_proposals_total
+        )
+        yield self._counter(
+            "agon_spec_decode_num_draft_tokens", "Proposed tokens that were verified", load.draft_tokens_total
+        )
+        yield self._counter(
+            "agon_spec_decode_num_accepted_tokens", "Proposed tokens that were right", load.accepted_draft_tokens_total
+        )
+        yield self._counter(
+            "agon_spec_decode_num_saved_steps", "Decode steps that answers did not need", load.saved_steps_total
+        )
 
     def _swap(self, load: Load) -> Iterator[Metric]:
         by_kind = CounterMetricFamily(

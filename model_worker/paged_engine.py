@@ -323,6 +323,10 @@ class PagedEngine:
             preemptions_total=stats.preemptions_total,
             swap_preemptions_total=stats.swap_preemptions_total,
             swapped_bytes_total=stats.swapped_bytes_total,
+            draft_proposals_total=stats.draft_proposals_total,
+            draft_tokens_total=stats.draft_tokens_total,
+            accepted_draft_tokens_total=stats.accepted_draft_tokens_total,
+            saved_steps_total=stats.saved_steps_total,
             pages=tuple(
                 PageCounts(
                     layer_type=entry.layer_type,

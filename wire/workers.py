@@ -86,6 +86,10 @@ class Load(_Frozen):
     )
     swapped_bytes_total: int = Field(default=0, description="moved out and in")
     wake_s: float = Field(default=0.0, description="seconds that the last waking of the model took; 0: none yet")
+    draft_proposals_total: int = Field(default=0, description="verifications of proposed tokens")
+    draft_tokens_total: int = Field(default=0, description="proposed tokens that were verified")
+    accepted_draft_tokens_total: int = Field(default=0, description="proposed tokens that were right")
+    saved_steps_total: int = Field(default=0, description="steps that answers did not need because tokens were right")
     pages: tuple[PageCounts, ...] = Field(default=(), fail_fast=True)
 
 

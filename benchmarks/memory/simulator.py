@@ -101,6 +101,7 @@ def simulate(
         result.num_steps += 1
         for new in scheduler.commit(plan, StepOutput(plan.step, tuple(samples))):
             index = new.sequence.sequence_id >> 8
+            new.sequence.token_ids.append(new.sampled.token_id)
             result.num_output_tokens += 1
             if new.sequence.num_output_tokens >= len(trace[index].output):
                 scheduler.finish_sequence(new.request, new.sequence, "length")

@@ -5,6 +5,7 @@ alternate in every round, so that a change in the speed of the machine affects b
 second round would find its prompts in the cache.
 """
 
+import dataclasses
 import json
 import statistics
 import time
@@ -57,6 +58,40 @@ class Measured:
 
 
 @dataclass(frozen=True, slots=True)
+class DraftCounts:
+    """What verifying proposed tokens has done."""
+
+    drafts: int
+    draft_tokens: int
+    accepted_tokens: int
+    saved_steps: int
+    output_tokens: int
+
+    def since(self, before: "DraftCounts") -> "DraftCounts":
+        """What has been counted since."""
+        return DraftCounts(
+            *(now - then for now, then in zip(dataclasses.astuple(self), dataclasses.astuple(before), strict=True))
+        )
+
+    @property
+    def acceptance(self) -> float:
+        """Share of the verified tokens that were right."""
+        return self.accepted_tokens / self.draft_tokens if self.draft_tokens else 0.0
+
+    def as_fields(self) -> dict[str, Any]:
+        """The fields of the report."""
+        return {**dataclasses.asdict(self), "acceptance": round(self.acceptance, 4)}
+
+    @property
+    def sentence(self) -> str:
+        """The line under the table."""
+        return (
+            f"drafts: {self.acceptance:.0%} of {self.draft_tokens} verified tokens were right; they saved "
+            f"{self.saved_steps} of {self.output_tokens} decode steps"
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class Comparison:
     """The result: for `num_equal` of `num_compared` prompts both systems gave the same tokens."""
 
@@ -65,6 +100,7 @@ class Comparison:
     measured: list[Measured]
     num_equal: int = 0
     num_compared: int = 0
+    drafts: DraftCounts | None = None  #: None: the configuration asks for none
 
 
 def vocab_size(model: str) -> int:
@@ -89,8 +125,10 @@ def measure(config: EngineConfig, work: Sequence[Work], *, repeats: int, progres
         measured = Measured("agon", config.step_limits.max_running, work)
         progress("warming up")
         ours.together([Work(item.ids, 2) for item in work[: config.step_limits.max_running]])
+        before = ours.draft_counts()
         _take_turns([(measured, lambda: ours.together(work))], repeats, progress)
-        return Comparison(ours.precision, ours.operators, [measured])
+        drafts = None if config.draft is None else ours.draft_counts().since(before)
+        return Comparison(ours.precision, ours.operators, [measured], drafts=drafts)
 
 
 def compare(
@@ -205,6 +243,17 @@ class _Agon:
         params = [SamplingParams(temperature=0.0, max_tokens=item.out, ignore_eos=True) for item in work]
         outputs = self._llm.generate([list(item.ids) for item in work], params)
         return [list(output.outputs[0].token_ids) for output in outputs]
+
+    def draft_counts(self) -> DraftCounts:
+        """Counts since the engine was loaded."""
+        stats = self._llm.stats()
+        return DraftCounts(
+            stats.draft_proposals_total,
+            stats.draft_tokens_total,
+            stats.accepted_draft_tokens_total,
+            stats.saved_steps_total,
+            stats.generation_tokens_total,
+        )
 
     def __enter__(self) -> "_Agon":
         return self

@@ -13,6 +13,8 @@ from cli.bench import pictures, record, tables, workloads
 from cli.bench.offline import Comparison, compare, measure, vocab_size
 from cli.bench.options import (
     Device,
+    Draft,
+    DraftTokens,
     InputLen,
     KVPrecision,
     MaxBatchedTokens,
@@ -64,6 +66,8 @@ def offline(
     device: Device = "cpu",
     load_format: Weights = "auto",
     tensor_parallel: TensorParallel = 1,
+    draft: Draft = None,
+    draft_tokens: DraftTokens = 8,
     repeats: Annotated[int, typer.Option(min=1, help="Measured rounds; the result has medians.")] = 3,
     output: Output = None,
     plot: Plot = None,
@@ -73,6 +77,8 @@ def offline(
     Exit code 1 when their greedy answers in float32 differ.
     """
     check_outputs(output, plot)
+    if against is not None and draft is not None:
+        raise CliError("--draft is measured without --against.")
     if against is not None and load_format == "dummy":
         raise CliError("--against needs a checkpoint: each system would draw other random weights.")
     config = engine_config(
@@ -85,6 +91,8 @@ def offline(
         load_format=load_format,
         max_running=max_running,
         max_batched_tokens=max_batched_tokens,
+        draft=draft,
+        draft_tokens=draft_tokens,
     )
     work = _work(config.model, workload, num_prompts, input_len, output_len)
     comparison = _measure(config, work, None if against is None else min(single, len(work)), repeats)
@@ -94,6 +102,9 @@ def offline(
     )
     Console().print(tables.offline_table(title, rows))
     more = {} if against is None else _compared(comparison, rows)
+    if comparison.drafts is not None:
+        print(comparison.drafts.sentence)
+        more["drafts"] = comparison.drafts.as_fields()
     if output is not None:
         fixed = {"num_prompts": len(work), "in": input_len, "out": output_len}
         sent = fixed if workload == "fixed" else Path(workload).name
@@ -125,6 +136,7 @@ def _settings(config: EngineConfig, comparison: Comparison, workload: object, re
         "operators": comparison.operators,
         "device": config.device,
         "tensor_parallel": config.tensor_parallel,
+        "draft": config.draft,
         "repeats": repeats,
     }
 

@@ -25,6 +25,8 @@ Weights = Annotated[LoadFormat, engine_option("load_format")]
 TensorParallel = Annotated[int, engine_option("tensor_parallel")]
 MaxRunning = Annotated[int, engine_option("max_running", "--max-running", "--concurrency")]
 MaxBatchedTokens = Annotated[int, engine_option("max_batched_tokens")]
+Draft = Annotated[str | None, engine_option("draft")]
+DraftTokens = Annotated[int, engine_option("draft_tokens")]
 Output = Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Also write the result as JSON.")]
 Plot = Annotated[Path | None, typer.Option(metavar="FILE", help="Also draw it: .png, .svg or .pdf (matplotlib).")]
 

@@ -3,6 +3,7 @@
 So preemption does not touch the state, and a replay of the tokens rebuilds it.
 """
 
+from collections.abc import Sequence
 from concurrent.futures import Future
 from typing import Literal
 
@@ -79,6 +80,36 @@ class SteeredSequence:
     def may_think(self) -> bool:
         """Whether `mask_thoughts` is needed."""
         return self._thinking is not None
+
+    def num_allowed(self, drafts: Sequence[int]) -> int:
+        """How many leading ones of proposed tokens may come next, where the mask after each of them is known. It is not
+        before and in thoughts that a grammar follows, since their end depends on their text, nor behind a budget."""
+        thinking = self._thinking
+        if thinking is not None and thinking.phase != "answer":
+            return 0 if self._compiled is not None else min(len(drafts), max(0, thinking.num_left - 1))
+        if self._compiled is None:
+            return len(drafts)
+        matcher = self._grammar()
+        return 0 if matcher.is_error() else matcher.validate_tokens(list(drafts))
+
+    def fill_masks(self, rows: NDArray[np.int32], drafts: Sequence[int]) -> None:
+        """Masks [len(drafts) + 1, num_words] of the next token and of the one after each of these proposed tokens,
+        which `num_allowed` has let pass. The state stays as it is."""
+        matcher = self._grammar()
+        num_taken = 0
+        for index, row in enumerate(rows):
+            if index:
+                if matcher.is_stopped():  # nothing may follow: the sequence ends with the token before
+                    rows[index:] = -1
+                    break
+                matcher.consume_token(drafts[index - 1])
+                num_taken += 1
+            matcher.unsafe_compute_mask_ptr(row.ctypes.data, row.nbytes)
+            self._vocabulary.allow_ends(rows, (index,), self.stop_ids)
+            if self.may_think:
+                self.mask_thoughts(row)
+        if num_taken:
+            matcher.rollback(num_taken)
 
     def mask_thoughts(self, row: NDArray[np.int32]) -> None:
         """Make the grammar's mask [num_words], or a row of any content where `grammar` is None, that of the next token:

@@ -48,23 +48,48 @@ class Steering:
         """Forget a sequence that has ended."""
         self._sequences.pop(sequence_id, None)
 
+    def allowed_drafts(self, sequence_id: SequenceId, drafts: tuple[int, ...]) -> tuple[int, ...]:
+        """The leading ones of proposed tokens that may come next in this sequence; none where that is not known."""
+        state = self._sequences.get(sequence_id)
+        return drafts if state is None else drafts[: state.num_allowed(drafts)]
+
     def masks(self, plan: StepPlan) -> TokenMasks:
         """The masks of a plan's draws; sequences that have ended are free. All tokens before must be known."""
         steered: list[SteeredSequence] = []
         draws: list[int] = []
         counts: list[int] = []  # draws of each
+        verified: list[tuple[int, SteeredSequence, tuple[int, ...]]] = []  # first draw of each, and proposed tokens
         num_draws = 0
         for scheduled in plan.sequences:
             state = self._sequences.get(scheduled.sequence_id)
-            if state is not None and scheduled.num_samples and not state.is_free:
+            if state is not None and scheduled.num_drafts and not state.is_free:
+                verified.append((num_draws, state, scheduled.drafts))
+            elif state is not None and scheduled.num_samples and not state.is_free:
                 steered.append(state)
                 draws += range(num_draws, num_draws + scheduled.num_samples)
                 counts.append(scheduled.num_samples)
             num_draws += scheduled.num_samples
         words = self.masks_of(steered)
-        return TokenMasks(
+        masks = TokenMasks(
             np.array(draws, np.int64), words if len(draws) == len(words) else words.repeat(counts, axis=0)
         )
+        return self._with_drafts(masks, verified) if verified else masks
+
+    def _with_drafts(
+        self, masks: TokenMasks, verified: list[tuple[int, SteeredSequence, tuple[int, ...]]]
+    ) -> TokenMasks:
+        """The masks, with those of verified sequences: one after the newest token and one after each proposed one."""
+        vocabulary = self.compiler.vocabulary
+        draws = [masks.draws]
+        words = [masks.words]
+        for first, state, drafts in verified:
+            rows = np.zeros((len(drafts) + 1, vocabulary.num_words), np.int32)
+            state.fill_masks(rows, drafts)
+            draws.append(np.arange(first, first + len(rows), dtype=np.int64))
+            words.append(vocabulary.of_step(rows))
+        joined = np.concatenate(draws)
+        order = np.argsort(joined)
+        return TokenMasks(joined[order], np.concatenate(words)[order])
 
     def masks_of(self, sequences: Sequence[SteeredSequence]) -> NDArray[np.int32]:
         """The masks of sequences, [N, ceil(V / 32)]."""

@@ -31,6 +31,12 @@ class Thinking:
             return None
         return self._end_ids[self._num_matched]
 
+    @property
+    def num_left(self) -> int:
+        """Tokens that may still be thought freely, if the sequence thinks or will; there is a budget."""
+        assert self._budget is not None
+        return self._budget - self._num_tokens
+
     def advance(self, token_id: int, *, is_thinking: bool) -> None:
         """Take the next token; is_thinking: the text with it ends in thoughts."""
         if self.phase == "start":

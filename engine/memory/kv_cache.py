@@ -218,6 +218,21 @@ class KVCache:
                 self._drop(tables, group, first_live)
         self._set_boundary(tables)
 
+    def trim(self, sequence: SequenceKey) -> None:
+        """Free the pages behind those that the tokens so far need: room for proposed tokens that were wrong."""
+        tables = self._tables[sequence]
+        for group in self.groups:
+            pages = tables.pages[group.index]
+            num_needed = group.policy.num_entries(tables.num_filled, tables.images)
+            for page in pages[num_needed:]:
+                self._frees.release(group.pool, page, tables.last_access)
+                self.large_pool.num_releases += 1
+            del pages[num_needed:]
+        tables.num_slots = min(
+            tables.num_slots,
+            *(group.policy.capacity(len(tables.pages[group.index]), tables.images) for group in self.groups),
+        )
+
     def fork(self, source: SequenceKey, target: SequenceKey) -> None:
         """Let the target, which is open and has no pages, share all pages of the source. Both copy a shared page before
         they write to it."""

@@ -123,8 +123,8 @@ class EagerRunner:
         sampling: torch.Tensor | None = None
         read: tuple[RowsRead | None, ...] = ()
         if plan.sequences:
-            hidden, last_rows = self._forward(plan.sequences)
-            sampling = hidden.index_select(0, last_rows)
+            hidden, sampled_rows = self._forward(plan.sequences)
+            sampling = hidden.index_select(0, sampled_rows)
             read = read_rows(plan.sequences, hidden, self._model.logits)
         unsampled = _Unsampled(plan, sampling, read, time.perf_counter() - started - move_s, move_s)
         if plan.needs_masks:
@@ -181,8 +181,8 @@ class EagerRunner:
             copy_pages(self._pages[name], sources, destinations)
 
     def _forward(self, sequences: tuple[ScheduledSequence, ...]) -> tuple[torch.Tensor, torch.Tensor]:
-        """Final hidden states of all tokens, [T, hidden], and the rows of the last token of each sequence that samples,
-        int64."""
+        """Final hidden states of all tokens, [T, hidden], and the rows after which tokens are sampled, int64: the last
+        token of each sequence that samples, and those before its proposed tokens."""
         count = len(sequences)
         lengths = np.fromiter((len(s.token_ids) for s in sequences), np.int64, count)
         starts = np.fromiter((s.start for s in sequences), np.int64, count)
@@ -212,8 +212,14 @@ class EagerRunner:
             adapters=adapters,
         )
         hidden = self._model.forward(batch)
+        num_drafts = np.fromiter((s.num_drafts for s in sequences), np.int64, count)
         wanted = np.fromiter((s.num_samples > 0 for s in sequences), np.bool_, count)
-        return hidden, torch.from_numpy(last_rows[wanted]).to(self._device)
+        rows = last_rows[wanted]
+        if num_drafts.any():
+            rows = np.concatenate(
+                [np.arange(row - k, row + 1) for row, k in zip(rows, num_drafts[wanted], strict=True)]
+            )
+        return hidden, torch.from_numpy(rows).to(self._device)
 
     def _sample(
         self, sequences: tuple[ScheduledSequence, ...], hidden: torch.Tensor, masks: TokenMasks | None
@@ -222,24 +228,30 @@ class EagerRunner:
         if not drawing:
             return ((),) * len(sequences)
         logits = self._model.logits(hidden)
-        histories = [self._history(sequence) for sequence in drawing]
-        rows = [
-            SamplingRow(s.params, seed, s.output_index, history, s.banned_token_ids)
-            for s, history in zip(drawing, histories, strict=True)
-            for seed in s.seeds
-        ]
-        if len(rows) > len(drawing):
-            counts = torch.tensor([s.num_samples for s in drawing], device=self._device)
-            logits = logits.repeat_interleave(counts, dim=0)
+        rows = [row for sequence in drawing for row in self._rows_of(sequence)]
+        if len(rows) > len(logits):  # parallel samples of one row
+            counts = [count for s in drawing for count in ([1] * s.num_samples if s.num_drafts else [s.num_samples])]
+            logits = logits.repeat_interleave(torch.tensor(counts, device=self._device), dim=0)
         eos, operators = self.limits.eos_token_ids, self._operators
         tokens = iter(sample(logits, rows, eos, operators.argmax, operators.draw, operators.forbid, masks))
         samples = tuple(tuple(next(tokens) for _ in range(sequence.num_samples)) for sequence in sequences)
         for sequence, drawn in zip(sequences, samples, strict=True):
-            if len(drawn) == 1:
+            if sequence.has_own_newest_token:
                 self._newest_tokens[sequence.slot] = drawn[0].token_id
                 if sequence.params.needs_history:
                     self._histories[sequence.slot].append(drawn[0].token_id)
         return samples
+
+    def _rows_of(self, sequence: ScheduledSequence) -> list[SamplingRow]:
+        """What the samples of a sequence depend on. After proposed tokens these count as output."""
+        params, first, history = sequence.params, sequence.output_index, self._history(sequence)
+        if not sequence.num_drafts:
+            return [SamplingRow(params, seed, first, history, sequence.banned_token_ids) for seed in sequence.seeds]
+        drafts = sequence.drafts
+        return [
+            SamplingRow(params, seed, first + place, None if history is None else [*history, *drafts[:place]])
+            for place, seed in enumerate(sequence.seeds)
+        ]
 
     def _history(self, sequence: ScheduledSequence) -> list[int] | None:
         if not sequence.params.needs_history:

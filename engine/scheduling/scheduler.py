@@ -16,8 +16,9 @@ from dataclasses import dataclass
 from itertools import repeat
 from typing import NamedTuple, Protocol
 
-from engine.batch import SampledToken, SequenceId, StepOutput, StepPlan
+from engine.batch import SampledToken, ScheduledSequence, SequenceId, StepOutput, StepPlan, num_accepted
 from engine.config import EngineConfig
+from engine.drafts.speculation import Speculation
 from engine.memory.growth import NOTHING_CHANGED
 from engine.memory.images import Images
 from engine.memory.kv_cache import KVCache
@@ -51,18 +52,24 @@ class Reclaim(Protocol):
 
 
 class NewToken(NamedTuple):
-    """A sequence has got a token in this step; it is already appended."""
+    """A sequence has got a token in this step; the core appends it. A sequence whose proposed tokens were right has got
+    several, in their order."""
 
     request: Request
     sequence: Sequence
     sampled: SampledToken
 
 
+#: No tokens to verify, and no sequence that waits to do so.
+_NO_DRAFTS: tuple[dict[SequenceId, tuple[int, ...]], set[SequenceId]] = ({}, set())
+
+
 class Scheduler:
     """Owner of the running requests and of the runner's slots.
 
     Without a swapper every preempted request is recomputed; with one, a request is recomputed where swapping costs more
-    or the mirror has no room. Without `in_flight` every step is computed before the next one is planned.
+    or the mirror has no room. Without `in_flight` every step is computed before the next one is planned. With a
+    speculation, decodes may have proposed tokens; they never cost a request its pages.
     """
 
     def __init__(
@@ -73,11 +80,13 @@ class Scheduler:
         swapper: Swapper | None = None,
         in_flight: InFlight | None = None,
         reclaim: Reclaim | None = None,
+        speculation: Speculation | None = None,
     ) -> None:
         """reclaim: None: no other model shares the pool."""
         self._cache = cache
         self._reclaim = reclaim
         self._in_flight = InFlight(cache) if in_flight is None else in_flight
+        self._speculation = speculation
         self._admission = admission
         self._max_batched_tokens = config.step_limits.max_batched_tokens
         self.note_new_pool(swapper)
@@ -120,6 +129,8 @@ class Scheduler:
         assert sequence.finish_reason is None
         sequence.finish_reason = reason
         self._cache.close(sequence.sequence_id)
+        if self._speculation is not None:
+            self._speculation.forget(sequence.sequence_id)
         del self._by_id[sequence.sequence_id]
         self._free_slot(sequence)
         if not request.unfinished:
@@ -182,8 +193,8 @@ class Scheduler:
         return min(self._max_batched_tokens, self.num_running + max_tokens)
 
     def commit(self, plan: StepPlan, output: StepOutput) -> list[NewToken]:
-        """Take over a step's output: advance, publish full pages, fork completed prompts, append new tokens, advance
-        beam searches (`advanced`).
+        """Take over a step's output: advance, publish full pages, fork completed prompts, advance beam searches
+        (`advanced`). Returns the new tokens, which the caller appends.
 
         Output of sequences that have ended since the step was planned is dropped. The caller decides whether a token
         ends its sequence, because stop strings need text, and calls `finish_sequence`.
@@ -191,6 +202,8 @@ class Scheduler:
         assert output.step == plan.step
         if self._swapper is not None:
             self._swapper.note_costs(plan, output)
+        if self._speculation is not None:
+            self._speculation.note_step(plan, output)
         new_tokens: list[NewToken] = []
         self.advanced = []
         self.prompts_done = []
@@ -202,6 +215,9 @@ class Scheduler:
             if known is None:
                 continue
             request, sequence = known
+            if scheduled.num_drafts:
+                new_tokens += self._take_verified(request, sequence, scheduled, samples)
+                continue
             num_computed = scheduled.start + len(scheduled.token_ids)
             advance(scheduled.sequence_id, sequence.token_ids, num_computed)
             if read is not None:
@@ -217,10 +233,28 @@ class Scheduler:
             if samples:
                 receivers = (sequence,) if len(samples) == 1 else request.sequences
                 for receiver, sampled in zip(receivers, samples, strict=True):
-                    receiver.token_ids.append(sampled.token_id)
                     receiver.num_pending -= 1
                     new_tokens.append(NewToken(request, receiver, sampled))
         return new_tokens
+
+    def _take_verified(
+        self,
+        request: Request,
+        sequence: Sequence,
+        scheduled: ScheduledSequence,
+        samples: tuple[SampledToken, ...],
+    ) -> list[NewToken]:
+        """The tokens of a sequence whose proposed tokens were verified: those that were right, and one more. What was
+        written of the others is not committed; later tokens overwrite it."""
+        assert self._speculation is not None
+        drafts = scheduled.drafts
+        count = num_accepted(drafts, samples)
+        self._speculation.note_verified(len(drafts), count)
+        sequence.num_computed += count
+        sequence.num_pending -= 1
+        sequence.is_verifying = False
+        self._cache.advance(scheduled.sequence_id, [*sequence.token_ids, *drafts[:count]], scheduled.start + 1 + count)
+        return [NewToken(request, sequence, sampled) for sampled in samples[: count + 1]]
 
     def _advance_beam(self, request: Request, sequence: Sequence, report: SampledToken) -> None:
         sequence.num_pending -= 1
@@ -233,20 +267,53 @@ class Scheduler:
     def _schedule_running(self, builder: StepPlanBuilder) -> None:
         """Plan tokens of running sequences, first request first: all decodes, then all chunks of prompts."""
         prompts: list[tuple[Request, Sequence, int]] = []
+        proposed, waiting = _NO_DRAFTS if self._speculation is None else self._speculate(self._speculation, builder)
         for request in list(self._running):
             for sequence in _active(request):
+                if sequence.sequence_id in waiting:
+                    continue
                 target = _target(request, sequence)
                 num_left = target - sequence.num_computed
                 if num_left > 1:
                     prompts.append((request, sequence, target))
                 elif num_left and request.state is RequestState.RUNNING and builder.budget:
-                    if self._plan_chunk(builder, request, sequence, target):
+                    drafts = proposed.get(sequence.sequence_id, ())
+                    if (drafts and self._plan_chunk(builder, request, sequence, target, drafts)) or self._plan_chunk(
+                        builder, request, sequence, target
+                    ):
                         builder.scheduled.add(request)
                     else:
                         self._plan_with_preemption(builder, request, sequence, target)
         for request, sequence, target in prompts:
             if request.state is RequestState.RUNNING and builder.budget:
                 self._plan_with_preemption(builder, request, sequence, target)
+
+    def _speculate(
+        self, speculation: Speculation, builder: StepPlanBuilder
+    ) -> tuple[dict[SequenceId, tuple[int, ...]], set[SequenceId]]:
+        """The tokens to verify in this step, and the sequences that wait for the step in flight, to verify what follows
+        its tokens then. There are neither while requests wait, since steps are full then, nor where a request has the
+        pool to itself."""
+        if self._waiting or self._sole is not None:
+            return _NO_DRAFTS
+        known: list[tuple[Request, Sequence]] = []
+        pending: list[tuple[Request, Sequence]] = []
+        num_rows = 0
+        for request in self._running:
+            for sequence in _active(request):
+                if _target(request, sequence) - sequence.num_computed != 1:
+                    continue
+                num_rows += 1
+                if not request.must_wait:
+                    (pending if sequence.num_pending else known).append((request, sequence))
+        # Every token that is sampled has a slot: the runner has buffers for so many.
+        room = min(builder.budget - num_rows, len(self._free_slots))
+        if room <= 0 or not num_rows:
+            return _NO_DRAFTS
+        return (
+            speculation.propose(known, num_rows, room) if known else {},
+            speculation.waiting(pending, num_rows, room) if pending else set(),
+        )
 
     def _plan_with_preemption(
         self, builder: StepPlanBuilder, request: Request, sequence: Sequence, target: int
@@ -258,6 +325,8 @@ class Scheduler:
         cannot be allocated before it has ended.
         """
         while not self._plan_chunk(builder, request, sequence, target):
+            if self._speculation is not None and self._speculation.free_pages():
+                continue
             if self._in_flight:
                 # Another attempt cannot succeed if no page has been freed since the request found no room with no step
                 # in flight.
@@ -273,14 +342,22 @@ class Scheduler:
             self._preempt(builder, victim)
         builder.scheduled.add(request)
 
-    def _plan_chunk(self, builder: StepPlanBuilder, request: Request, sequence: Sequence, target: int) -> bool:
-        """Plan as many of the sequence's tokens up to `target` as the budget allows; false where pages are missing."""
+    def _plan_chunk(
+        self,
+        builder: StepPlanBuilder,
+        request: Request,
+        sequence: Sequence,
+        target: int,
+        drafts: tuple[int, ...] = (),
+    ) -> bool:
+        """Plan as many of the sequence's tokens up to `target` as the budget allows, with proposed ones after the last;
+        false where pages are missing."""
         start = sequence.num_computed
         if self._smallest_budget is None:
             end = self._cache.chunk_end(start, min(target, start + builder.budget))
         else:
             end = budgeted_chunk_end(start, target, request.num_prompt_tokens, self._smallest_budget, builder.budget)
-        extension = self._cache.extend(sequence.sequence_id, start, end)
+        extension = self._cache.extend(sequence.sequence_id, start, end + len(drafts))
         if extension is None:
             return False
         if not sequence.is_table_sent:
@@ -289,7 +366,7 @@ class Scheduler:
             builder.send_changes(sequence, extension)
         if extension is not NOTHING_CHANGED:
             builder.copy_pages(extension)
-        builder.add_sequence(request, sequence, end, _samplers(request, sequence) if end == target else ())
+        builder.add_sequence(request, sequence, end, _samplers(request, sequence) if end == target else (), drafts)
         return True
 
     # Admission and preemption
@@ -311,6 +388,8 @@ class Scheduler:
                 passed.append(request)
             else:
                 break
+        if self._waiting and self._speculation is not None:
+            self._speculation.free_pages()  # the next step tries again
 
     def _start_running(self, builder: StepPlanBuilder, request: Request) -> None:
         """Plan the first chunk of a request that has its slots and pages."""

@@ -55,15 +55,30 @@ class StepPlanBuilder:
         """Move pages back from the mirror, after all that go out."""
         self._swap_ins += moves
 
-    def add_sequence(self, request: Request, sequence: Sequence, end: int, samplers: ReadOnly[Sequence]) -> None:
-        """Compute the sequence's tokens up to `end`, and sample one token after the last for each of `samplers`.
+    def add_sequence(
+        self,
+        request: Request,
+        sequence: Sequence,
+        end: int,
+        samplers: ReadOnly[Sequence],
+        drafts: tuple[int, ...] = (),
+    ) -> None:
+        """Compute the sequence's tokens up to `end`, and sample one token after the last for each of `samplers`. With
+        drafts, which follow `end` and have one sampler, sample after each of them, too.
 
         The sequence's tokens count as computed, and the samplers' tokens as pending, from now on: a planned step is
-        always launched.
+        always launched. Drafts do not count before the step is committed.
         """
         assert sequence.slot is not None
         start, known = sequence.num_computed, sequence.token_ids
-        if end <= len(known):
+        num_samples, seeds = len(samplers), tuple([sampler.seed for sampler in samplers])
+        if drafts:
+            assert end == len(known), "drafts follow a token that is known"
+            assert num_samples == 1, "of one sequence"
+            token_ids = (*known[start:end], *drafts)
+            num_samples, seeds = 1 + len(drafts), seeds * (1 + len(drafts))
+            sequence.is_verifying = True
+        elif end <= len(known):
             token_ids = (known[start],) if end - start == 1 else tuple(known[start:end])
         else:
             token_ids = (*known[start:end], PENDING_TOKEN)
@@ -72,17 +87,17 @@ class StepPlanBuilder:
             if not sequence.is_history_sent:
                 assert not sequence.num_pending, "a slot's first sample has no pending token"
                 history = tuple(known)
-            # The runner does not know which tokens a beam goes on with.
-            sequence.is_history_sent = len(samplers) == 1 and request.params.beam is None
+            # The runner does not know which tokens a beam goes on with, nor how many drafts are right.
+            sequence.is_history_sent = num_samples == 1 and request.params.beam is None
         scored, pooled = (None, None) if request.reading is None else request.reading.plan_rows(start, end)
         scheduled = ScheduledSequence(  # by position, which takes half the time
             sequence.sequence_id,
             sequence.slot,
             token_ids,
             start,
-            len(samplers),
+            num_samples,
             request.step_params,
-            tuple([sampler.seed for sampler in samplers]),
+            seeds,
             len(known) - sequence.num_prompt_tokens + sequence.num_pending,
             history,
             sequence.num_prompt_tokens,
@@ -90,10 +105,11 @@ class StepPlanBuilder:
             pooled,
             request.banned_next(sequence) if samplers and request.params.bad_words_ids else (),
             request.adapter,
+            len(drafts),
         )
         self._has_adapters |= request.adapter != 0
-        (self._single if end - start == 1 else self._chunks).append(scheduled)
-        self.budget = max(0, self.budget - (end - start))
+        (self._single if len(token_ids) == 1 else self._chunks).append(scheduled)
+        self.budget = max(0, self.budget - len(token_ids))
         sequence.num_computed = end
         for sampler in samplers:
             sampler.num_pending += 1

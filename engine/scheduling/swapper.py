@@ -43,6 +43,8 @@ class Swapper:
         if cost is None:
             return None
         sequences = request.unfinished
+        for sequence in sequences:
+            self._cache.trim(sequence.sequence_id)
         tables = [self._cache.page_table(sequence.sequence_id) for sequence in sequences]
         if not cost.is_swap_cheaper(*self.mirror.bytes_of(tables), _num_to_recompute(request)):
             return None

@@ -8,6 +8,7 @@ import pytest
 from cli.doctor import (
     Verdict,
     _check_operators,
+    draft_finding,
     kernels_finding,
     kv_dtype_finding,
     model_finding,
@@ -122,5 +123,20 @@ _SIZES = {
 )
 def test_it_says_whose_code_runs_a_model(architecture: str, model_type: str, verdict: Verdict, text: str) -> None:
     finding = model_finding("tiny", {"architectures": [architecture], "model_type": model_type, **_SIZES})
+    assert finding.verdict is verdict
+    assert text in finding.text
+
+
+@pytest.mark.parametrize(
+    ("asked", "verdict", "text"),
+    [
+        ("", Verdict.OK, "no tokens are proposed"),
+        ("ngram", Verdict.OK, "n-grams propose tokens"),
+        ("some/model", Verdict.OK, "a worker refuses it where its tokenizer is not the model's"),
+        ("/no/such/folder", Verdict.PROBLEM, "there is no such folder"),
+    ],
+)
+def test_doctor_says_what_proposes_tokens(asked: str, verdict: Verdict, text: str) -> None:
+    finding = draft_finding(asked)
     assert finding.verdict is verdict
     assert text in finding.text

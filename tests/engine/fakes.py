@@ -4,6 +4,7 @@ The next token is a function of the whole context as it stands in the pages, of 
 that was reused too early, not copied, or wrongly shared therefore changes the tokens, which `continuation` predicts.
 """
 
+import random
 import zlib
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -13,6 +14,7 @@ from typing import Literal
 from engine.batch import PENDING_TOKEN, SampledToken, ScheduledSequence, StepOutput, StepPlan, TokenMasks
 from engine.config import EngineConfig, ModelLimits
 from engine.core import EngineCore
+from engine.drafts.proposer import Proposal, Proposer, Wanted
 from engine.loaded_engine import LoadedEngine
 from engine.memory.planning.grouping import group_layers, large_page_bytes
 from engine.memory.spec import LayerSpec, PoolPlan
@@ -101,6 +103,7 @@ class PagedFakeRunner:
     mirror_plan: PoolPlan | None = None
     max_in_flight: int = 1
     seconds_per_token: float = 1.0  #: what it says to have measured
+    seconds_per_step: float = 0.0
     seconds_per_byte: float = 0.0
     plans: list[StepPlan] = field(default_factory=list)
     is_closed: bool = False
@@ -134,13 +137,13 @@ class PagedFakeRunner:
             self._write(sequence, plan.step)
         samples = tuple(self._sample(sequence) for sequence in plan.sequences)
         for sequence, drawn in zip(plan.sequences, samples, strict=True):
-            if len(drawn) == 1:
+            if sequence.has_own_newest_token:
                 self._newest[sequence.slot] = plan.step, drawn[0].token_id
         page_bytes = {kind.name: kind.small_page_bytes for kind in self.pool_plan.types}
         return StepOutput(
             plan.step,
             samples,
-            compute_s=plan.num_tokens * self.seconds_per_token,
+            compute_s=plan.num_tokens * self.seconds_per_token + self.seconds_per_step,
             move_s=sum(page_bytes[move.layer_type] for move in plan.swap_outs + plan.swap_ins) * self.seconds_per_byte,
         )
 
@@ -228,12 +231,57 @@ class PagedFakeRunner:
         assert all(context == contexts[0] for context in contexts)
         assert len(sequence.seeds) == sequence.num_samples
         result = []
-        for seed in sequence.seeds:
-            token_id = next_token(contexts[0], sequence.params, seed, sequence.output_index)
+        for place, seed in enumerate(sequence.seeds):
+            context, output_index = contexts[0], sequence.output_index
+            if sequence.num_drafts:
+                context = context[: end - sequence.num_drafts + place]
+                output_index += place
+            token_id = next_token(context, sequence.params, seed, output_index)
             wants_logprobs = sequence.params.logprobs is not None
             top = tuple((token, -1.0 - token) for token in range(sequence.params.logprobs or 0))
             result.append(SampledToken(token_id, -0.5, top) if wants_logprobs else SampledToken(token_id))
         return tuple(result)
+
+
+class Oracle:
+    """A proposer that knows what comes, and says something else at random."""
+
+    name = "oracle"
+    num_sources = 3
+    max_rows = None
+
+    def __init__(self, seed: int, *, is_free: bool = True, share_right: float = 0.8) -> None:
+        self.is_free = is_free
+        self._random = random.Random(seed)
+        self._share_right = share_right
+
+    def propose(self, wanted: Sequence[Wanted]) -> list[Proposal | None]:
+        return [self._propose(each) for each in wanted]
+
+    def seconds_per_token(self) -> float:
+        return 0.0
+
+    def free_pages(self) -> bool:
+        return False
+
+    def forget(self, sequence_id: int) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+    def _propose(self, wanted: Wanted) -> Proposal | None:
+        request, sequence, most = wanted
+        if self._random.random() < 0.1:
+            return None
+        tokens, drafts = list(sequence.token_ids), []
+        for _ in range(self._random.randint(1, most)):
+            first = len(tokens) - sequence.num_prompt_tokens
+            tokens.append(next_token(tokens, request.params, sequence.seed, first))
+            if self._random.random() > self._share_right:
+                tokens[-1] = self._random.randrange(VOCAB_SIZE)
+            drafts.append(tokens[-1])
+        return Proposal(tuple(drafts), self._random.randrange(self.num_sources))
 
 
 def make_core(
@@ -247,6 +295,8 @@ def make_core(
     num_mirror_pages: int = 0,
     seconds_per_byte: float = 0.0,
     steps: Steps = "in turn",
+    proposer: Proposer | None = None,
+    seconds_per_step: float = 0.0,
     **settings: object,
 ) -> tuple[EngineCore, PagedFakeRunner]:
     """A core over the fake runner; num_pages large pages for requests, num_mirror_pages for swapped-out ones.
@@ -260,6 +310,7 @@ def make_core(
         pool_plan(num_mirror_pages, layers=layers, page_tokens=page_tokens) if num_mirror_pages else None,
         max_in_flight=1 if steps == "in turn" else 2,
         seconds_per_byte=seconds_per_byte,
+        seconds_per_step=seconds_per_step,
     )
     clock = clock or Clock()
     core = EngineCore(
@@ -268,6 +319,7 @@ def make_core(
         lambda skip, shown, prompt: LetterDetokenizer(),
         has_queue_bound=has_queue_bound,
         clock=clock,
+        proposer=proposer,
     )
     return core, runner
 

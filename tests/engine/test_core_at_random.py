@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from engine.drafts.proposer import Proposer
 from engine.errors import InvalidRequest, QueueFull
 from engine.memory.spec import LayerSpec
 from engine.sampling_params import SamplingParams
@@ -20,8 +21,10 @@ NUM_STEPS_WITH_ARRIVALS = 40
 class RandomLoad:
     """One engine, and for each accepted sample what it must bring and what it has brought."""
 
-    def __init__(self, seed: int, *, is_crowded: bool = False, steps: Steps = "in turn") -> None:
-        """is_crowded: answers grow long in a pool that holds two or three of them. steps: as in make_core."""
+    def __init__(
+        self, seed: int, *, is_crowded: bool = False, steps: Steps = "in turn", proposer: Proposer | None = None
+    ) -> None:
+        """is_crowded: answers grow long in a pool that holds two or three of them. steps, proposer: as in make_core."""
         self.random = random.Random(seed)
         self.longest = 40 if is_crowded else 20
         self.core, _ = make_core(
@@ -34,6 +37,8 @@ class RandomLoad:
             num_mirror_pages=self.random.choice([20, 80] if is_crowded else [0, 1, 3, 10, 40]),
             seconds_per_byte=self.random.choice([0.0, 0.001, 1.0]),
             steps=steps,
+            proposer=proposer,
+            seconds_per_step=0.0 if proposer is None else 20.0,
         )
         self.expected: dict[tuple[str, int], list[int]] = {}
         self.brought: dict[tuple[str, int], list[int]] = {}

@@ -164,6 +164,30 @@ async def test_a_worker_short_of_pages_swaps_and_says_so(
     assert values['agon_requests_swapped{model_name="finch"}'] == 0
 
 
+async def test_a_worker_with_drafts_says_the_same_and_counts_them(
+    client: httpx.AsyncClient, serve_app: Callable[..., AbstractAsyncContextManager[str]]
+) -> None:
+    sampling = {"temperature": 0, "max_tokens": 120, "ignore_eos": True}
+    alone = await generate(client, PROMPTS[0], sampling=sampling)
+    settings = settings_for(FINCH, draft="ngram")
+    engine = await load_engine(settings)
+    headers = {"Authorization": "Bearer token"}
+    async with (
+        serve_app(create_app(settings, engine)) as url,
+        httpx.AsyncClient(base_url=url, headers=headers, timeout=60, trust_env=False) as other,
+    ):
+        assert (await generate(other, PROMPTS[0], sampling=sampling))[:2] == alone[:2]
+        lines = (await other.get("/metrics")).text.splitlines()
+    await engine.shutdown()
+    values = {name: float(value) for name, _, value in (line.rpartition(" ") for line in lines if line[0] != "#")}
+    verified, accepted, saved = (
+        values[f'agon_spec_decode_num_{name}_total{{model_name="finch"}}']
+        for name in ("draft_tokens", "accepted_tokens", "saved_steps")
+    )
+    assert verified >= accepted >= saved >= 0
+    assert values['agon_engine_steps_total{model_name="finch"}'] + saved == 120
+
+
 async def test_the_pool_is_drawn_in_cells_of_used_kept_and_empty_pages(client: httpx.AsyncClient) -> None:
     await generate(client, PROMPTS[0])
     await until_pages_are_free(client)

@@ -16,6 +16,7 @@ import numpy as np
 import torch
 
 from engine.kernels.step_kernels import SamplingWorkspace, StepKernels
+from engine.runner.device.draft_counts import DraftCounts
 from engine.runner.device.draws import Draw, sampling_columns
 from engine.runner.device.mask_upload import SentMasks
 from engine.runner.device.row_filters import RowFilters
@@ -51,6 +52,7 @@ class ChangedDraws:
     drawing: torch.Tensor  #: [n] int64: indices of draws whose token is counted in their slot
     drawing_slots: torch.Tensor  #: [n] int64
     filters: tuple[RowFilters, ...]  #: one for each ROWS_AT_ONCE rows
+    drafted: tuple[DraftCounts | None, ...]  #: likewise: penalties behind proposed tokens
 
 
 class ChangedLogits:
@@ -95,7 +97,7 @@ class ChangedLogits:
             inputs=DrawInputs.send(upload, [places[index] for index in indices], changing, self._num_slots),
             draws=np.array(indices, np.int64),
             new_slots=self._new_slots(upload, changing),
-            counted_slots=upload.put(np.where(needs, slots, -1)),
+            counted_slots=upload.put(np.where(needs & [not draw.place for draw in changing], slots, -1)),
             penalties=tuple(upload.put(column) for column in penalties.T.astype(np.float32)),
             bias_tokens=upload.put(bias_tokens.ravel()).view(bias_tokens.shape),
             biases=upload.put(biases.ravel()).view(biases.shape),
@@ -104,6 +106,10 @@ class ChangedLogits:
             drawing_slots=upload.put(slots[drawing]),
             filters=tuple(
                 RowFilters.send(upload, params[first : first + ROWS_AT_ONCE], self.vocab_size)
+                for first in range(0, len(params), ROWS_AT_ONCE)
+            ),
+            drafted=tuple(
+                DraftCounts.send(upload, changing[first : first + ROWS_AT_ONCE], self.vocab_size)
                 for first in range(0, len(params), ROWS_AT_ONCE)
             ),
         )
@@ -120,8 +126,16 @@ class ChangedLogits:
         """Biases, penalties and filters of one part of ROWS_AT_ONCE draws, on their scores [R, V] float32, in place."""
         if changed.biases.shape[1]:
             self._kernels.add_biases(scores, changed.bias_tokens[part], changed.biases[part])
-        penalties = (column[part] for column in changed.penalties)
+        penalties = [column[part] for column in changed.penalties]
         self._kernels.penalise(scores, changed.counted_slots[part], self._counts, *penalties)
+        drafted = changed.drafted[part.start // ROWS_AT_ONCE]
+        if drafted is not None:
+            rows, counts = scores.index_select(0, drafted.rows), drafted.of(self._counts, self._two)
+            places = torch.arange(len(rows), device=rows.device)
+            self._kernels.penalise(
+                rows, places, counts, *(column.index_select(0, drafted.rows) for column in penalties)
+            )
+            scores.index_copy_(0, drafted.rows, rows)
         changed.filters[part.start // ROWS_AT_ONCE].apply(scores)
 
     def draw(
@@ -173,7 +187,7 @@ class ChangedLogits:
         of_each = [
             biases_of(
                 draw.sequence.params,
-                draw.sequence.output_index,
+                draw.output_index,
                 self.eos_token_ids,
                 self.vocab_size,
                 draw.sequence.banned_token_ids,

@@ -365,7 +365,8 @@ class DeviceRunner:
             forward = partial(self._forward_mixed, mixed, shares, adapters)
         draws = draws_of(sequences)
         last_rows = (np.cumsum(shares.lengths) - 1).tolist()
-        inputs = DrawInputs.send(self._upload, [last_rows[draw.row] for draw in draws], draws, self._max_running)
+        rows_read = [last_rows[draw.row] - draw.sequence.num_drafts + draw.place for draw in draws]
+        inputs = DrawInputs.send(self._upload, rows_read, draws, self._max_running)
         parameters = DrawParameters.send(self._upload, draws, shares)
         special = draws if self._slot_sampling.has_special(sequences) else []
         post_sampling = self._post_sampling.send(self._upload, special, range(len(draws)))

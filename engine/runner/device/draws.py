@@ -26,12 +26,13 @@ class Draw(NamedTuple):
     row: int  #: index of its sequence in the step
     sequence: ScheduledSequence
     seed: int
+    place: int = 0  #: how many proposed tokens of the sequence come before it
 
     @property
     def changes_logits(self) -> bool:
         """Whether masks, penalties, biases, filters or min_tokens change the logits before sampling."""
         params = self.sequence.params
-        return params.needs_masks or params.changes_logits_at(self.sequence.output_index)
+        return params.needs_masks or params.changes_logits_at(self.output_index)
 
     @property
     def is_drawn_again(self) -> bool:
@@ -39,14 +40,23 @@ class Draw(NamedTuple):
         return self.changes_logits and self.sequence.params.beam is None
 
     @property
+    def output_index(self) -> int:
+        """The counter of its random numbers."""
+        return self.sequence.output_index + self.place
+
+    @property
     def is_newest_token(self) -> bool:
-        """True if the token stays in the sequence's slot. Parallel samples get their slots only after the fork."""
-        return self.sequence.num_samples == 1
+        """True if the token stays in the sequence's slot."""
+        return self.sequence.has_own_newest_token
 
 
 def draws_of(sequences: Sequence[ScheduledSequence]) -> list[Draw]:
     """One draw per token to sample, in the order of the step's output."""
-    return [Draw(row, sequence, seed) for row, sequence in enumerate(sequences) for seed in sequence.seeds]
+    return [
+        Draw(row, sequence, seed, place if sequence.num_drafts else 0)
+        for row, sequence in enumerate(sequences)
+        for place, seed in enumerate(sequence.seeds)
+    ]
 
 
 def sampling_columns(draws: Sequence[Draw]) -> tuple[Array, ...]:
@@ -59,5 +69,5 @@ def sampling_columns(draws: Sequence[Draw]) -> tuple[Array, ...]:
         np.array(top_p, np.float32),
         np.array(min_p, np.float32),
         np.array([draw.seed for draw in draws], np.uint64).view(np.int64),
-        np.array([draw.sequence.output_index for draw in draws], np.int64),
+        np.array([draw.output_index for draw in draws], np.int64),
     )

@@ -61,7 +61,8 @@ class SlotSampling:
         if not news:
             return None
         for sequence in news:
-            if sequence.num_samples == 1:  # else the slot's own seed is not known before the samples have their slots
+            # The own seed of a slot is not known before parallel samples have their slots.
+            if sequence.num_samples == 1 or sequence.num_drafts:
                 self._unsent.discard(sequence.slot)
             change = self._special.add if _takes_part(sequence.params) else self._special.discard
             change(sequence.slot)
@@ -86,6 +87,6 @@ def _takes_part(params: SamplingParams) -> bool:
 def _words(sequence: ScheduledSequence) -> tuple[float, int, float, float, int, int, int]:
     params = sequence.params
     # Both grow by one with every token that the slot samples.
-    offset = sequence.output_index - sequence.start - len(sequence.token_ids)
+    offset = sequence.output_index - sequence.start - len(sequence.token_ids) + sequence.num_drafts
     sampling = (params.temperature, min(params.top_k, MAX_INT32), params.top_p, params.min_p)
     return (*sampling, sequence.seeds[0], offset, 0)

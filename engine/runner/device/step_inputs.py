@@ -171,11 +171,12 @@ class DrawParameters:
     def send(cls, upload: Upload, draws: Sequence[Draw], shares: Shares) -> "DrawParameters":
         """Put all inputs into the upload. shares: of the step's sequences."""
         rows = np.array([draw.row for draw in draws], np.int64)
-        seeded = np.flatnonzero(shares.num_samples[rows] > 1)
+        behind = np.array([draw.sequence.num_drafts - draw.place for draw in draws], np.int64)  # tokens after its own
+        seeded = np.flatnonzero([draw.sequence.num_samples > 1 and not draw.sequence.num_drafts for draw in draws])
         seeds = np.array([draws[index].seed for index in seeded.tolist()], np.uint64).view(np.int64)
         return cls(
             slots=upload.put(shares.slots[rows].astype(np.int32)),
-            starts=upload.put((shares.starts + shares.lengths - 1)[rows].astype(np.int32)),
+            starts=upload.put(((shares.starts + shares.lengths - 1)[rows] - behind).astype(np.int32)),
             seeded=upload.put(seeded),
             seeds=upload.put(seeds),
         )

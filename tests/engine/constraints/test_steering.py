@@ -67,6 +67,47 @@ def test_the_end_tag_is_forced_and_goes_on_where_the_model_has_begun_it() -> Non
     assert allowed(sequence) == set(BYTES.encode("0123456789"))
 
 
+def masks_along(sequence: SteeredSequence, text: str) -> list[set[int]]:
+    """What is allowed at first, and behind each proposed token."""
+    drafts = BYTES.encode(text)
+    rows = np.zeros((len(drafts) + 1, WORDS.num_words), np.int32)
+    sequence.fill_masks(rows, drafts)
+    bits = np.unpackbits(WORDS.of_step(rows).view(np.uint8), axis=1, bitorder="little")[:, : WORDS.size]
+    return [set(np.flatnonzero(row).tolist()) for row in bits]
+
+
+@pytest.mark.parametrize("regex", ["ab*c|acd", "(abc){2,4}x?"])
+def test_masks_behind_proposed_tokens_are_those_of_a_sequence_that_has_them(regex: str) -> None:
+    for text in ("", "a", "ab", "abc", "abcab"):
+        sequence = steered(regex)
+        drafts = text[: sequence.num_allowed(BYTES.encode(text))]
+        before = allowed(sequence)
+        along = masks_along(sequence, drafts)
+        for length in range(len(drafts) + 1):
+            reached = steered(regex)
+            if None not in (reasons := say(reached, drafts[:length])) and reasons:
+                break  # the text is whole: nothing follows
+            assert along[length] == allowed(reached)
+        assert allowed(sequence) == before, "the state has not moved"
+
+
+def test_proposed_tokens_end_before_one_that_the_grammar_forbids() -> None:
+    sequence = steered("ab*c")
+    assert sequence.num_allowed(BYTES.encode("abbx")) == 3
+    assert sequence.num_allowed(BYTES.encode("x")) == 0
+
+
+def test_no_token_is_proposed_beyond_a_thinking_budget_or_before_a_grammar() -> None:
+    begin, end = BYTES.encode("<t>"), BYTES.encode("</t>")
+    thinking = Thinking(begin, end, is_open=True, budget=6)
+    free = SteeredSequence(WORDS, None, thinking, frozenset({STOP}))
+    text = BYTES.encode("abcdefgh")
+    assert free.num_allowed(text) == 5
+    free.advance(text[0], is_thinking=True, text="")
+    assert free.num_allowed(text) == 4
+    assert steered("[0-9]", Thinking(begin, end, is_open=True, budget=6)).num_allowed(text) == 0
+
+
 def test_a_budget_needs_tags() -> None:
     with pytest.raises(InvalidRequest, match="thinking_budget"):
         SamplingParams(thinking_budget=3)

@@ -1,0 +1,118 @@
+"""Loads a model together with a smaller one that proposes its tokens: one pool, cut for the layers of both."""
+
+from dataclasses import dataclass, replace
+
+from engine.config import EngineConfig
+from engine.drafts.support import why_no_drafts, why_not_the_same
+from engine.errors import CheckpointError
+from engine.loader import find_model_folder, read_config
+from engine.memory.admission import AdmissionRule
+from engine.memory.planning.planner import choose_design, pool_bytes_for, pool_of
+from engine.memory.spec import LayerSpec, LayerType, PoolPlan
+from engine.runner.build import Builder, build_runner
+from engine.runner.load import LoadedModel, ReadModel, read_model
+from engine.runner.pool import GivenPool, layers_of, share_of_free_memory, zeroed_pool
+
+DRAFT = "draft"  #: LayerSpec.model of the smaller one's layers
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedPair:
+    """A model and the smaller one, each with a runner over its part of the pool."""
+
+    target: LoadedModel
+    draft: LoadedModel
+
+
+def load_with_draft(config: EngineConfig, build: Builder = build_runner) -> LoadedPair:
+    """Load config.model and config.draft. Raises CheckpointError where the two do not suit one another, and what
+    load_runner raises."""
+    assert config.draft is not None
+    if config.tensor_parallel > 1:
+        raise CheckpointError("a draft model is for one process; with tensor_parallel use draft ngram")
+    _refuse_heads(config.draft)
+    # The smaller one first: the number of threads that torch is left with is that of the model.
+    draft = read_model(
+        replace(config, model=config.draft, draft=None, max_model_len=None, kv_budget=None, swap_bytes=0)
+    )
+    target = read_model(config)
+    _check_tokenizers(config, target, draft)
+    limits = replace(
+        draft.parts.limits, max_model_len=min(draft.parts.limits.max_model_len, target.parts.limits.max_model_len)
+    )
+    draft = replace(draft, parts=replace(draft.parts, limits=limits, config=replace(draft.parts.config, overlap=False)))
+    own = _layers(target)
+    plan = _plan(target, [*own, *_named(_layers(draft), len(own))])
+    memory = zeroed_pool(plan.pool_bytes, target.parts.device)
+    of_target, of_draft = split_plan(plan, len(own))
+    for name, part in ((config.model, of_target), (config.draft, of_draft)):
+        reason = why_no_drafts(part)
+        if reason is not None:
+            raise CheckpointError(f"draft {config.draft} cannot be used with {name}: {reason}")
+    return LoadedPair(
+        target.with_runner(build(replace(target.parts, pool=GivenPool(of_target, memory)))),
+        draft.with_runner(build(replace(draft.parts, pool=GivenPool(of_draft, memory)))),
+    )
+
+
+def _refuse_heads(draft: str) -> None:
+    """Raise CheckpointError for heads that are no model of their own."""
+    names = read_config(find_model_folder(draft)).get("architectures") or []
+    for name in map(str, names):
+        for kind in ("Eagle", "Medusa"):
+            if kind.lower() in name.lower():
+                raise CheckpointError(
+                    f"draft {draft} is {name}: {kind} heads, which read the hidden states of their model, are not "
+                    "supported; use ngram or a smaller model with the same tokenizer"
+                )
+
+
+def split_plan(plan: PoolPlan, num_own: int) -> tuple[PoolPlan, PoolPlan]:
+    """A plan for the layers of both models as one plan for each, over the same large pages. num_own: how many layers
+    are those of the model; layers of the smaller one count from 0 in its plan."""
+
+    def of_draft(kind: LayerType) -> LayerType:
+        return replace(kind, layer_ids=tuple(layer - num_own for layer in kind.layer_ids))
+
+    own = tuple(kind for kind in plan.types if kind.spec.model != DRAFT)
+    other = tuple(of_draft(kind) for kind in plan.types if kind.spec.model == DRAFT)
+    return replace(plan, types=own), replace(plan, types=other)
+
+
+def _layers(read: ReadModel) -> list[LayerSpec]:
+    parts = read.parts
+    return list(layers_of(parts.config, parts.model, parts.limits, parts.kv_dtype))
+
+
+def _named(layers: list[LayerSpec], first: int) -> list[LayerSpec]:
+    return [
+        replace(layer, model=DRAFT, shares_with=None if layer.shares_with is None else layer.shares_with + first)
+        for layer in layers
+    ]
+
+
+def _plan(target: ReadModel, layers: list[LayerSpec]) -> PoolPlan:
+    parts = target.parts
+    config, step = parts.config, parts.config.step_limits
+    design = choose_design(layers, page_tokens=config.page_tokens)
+    pool_bytes = config.kv_cache_bytes
+    if pool_bytes is None:
+        enough = pool_bytes_for(
+            design.types,
+            num_tokens=parts.limits.max_model_len,
+            num_sequences=step.max_running,
+            max_step_tokens=step.max_batched_tokens,
+        )
+        pool_bytes = min(enough, share_of_free_memory(parts.device))
+    plan = pool_of(design, pool_bytes)
+    if not AdmissionRule(plan, step.max_batched_tokens).fits_ever([1]):
+        raise CheckpointError(f"a page pool of {pool_bytes} bytes is too small for the model and its draft")
+    return plan
+
+
+def _check_tokenizers(config: EngineConfig, target: ReadModel, draft: ReadModel) -> None:
+    """Raise CheckpointError unless every token of the smaller model is the same in the other one."""
+    num_tokens = min(target.parts.limits.vocab_size, draft.parts.limits.vocab_size)
+    reason = why_not_the_same(target.tokenizer, draft.tokenizer, num_tokens)
+    if reason is not None:
+        raise CheckpointError(f"draft {config.draft} has another tokenizer than {config.model}: {reason}")
