@@ -1,12 +1,17 @@
 """The operators on CUDA devices: norms, activations, experts and recurrent states in Triton, products by cuBLAS, or for
-few rows in Triton where that is faster (products.py)."""
+few rows in Triton where that is faster (products.py). Quantised weights have products of their own
+(quantised_products.py)."""
+
+from dataclasses import replace
 
 import torch
 import torch.nn.functional as F
 
 from engine.kernels.gpu import activation, choose_experts, grouped_experts, norm, state_kernels
 from engine.kernels.gpu.layer_recorder import LayerRecorder
+from engine.kernels.gpu.packed_codes import packed
 from engine.kernels.gpu.products import Products
+from engine.kernels.gpu.quantised_products import QuantisedProducts
 from engine.kernels.gpu.skinny_product import Activation
 from engine.kernels.operators import (
     PLAIN_EXPERTS,
@@ -18,23 +23,38 @@ from engine.kernels.operators import (
     Routing,
     WorkTimer,
 )
-from engine.kernels.quantised import Matrix, QuantisedMatrix
+from engine.kernels.quantised import Matrix, QuantisedMatrix, quantised
 from engine.kernels.state_kernels import StateKernels
 from engine.kernels.torch_operators import products_by_head, quantised_linear
+
+_PLAIN_BITS, _HEAD_BITS = 16, 8
+#: Inputs that share a scale where weights are rounded to 4 bits, and in the head's 8 bits beside them. With 8 bits in
+#: all weights there is one scale for each output.
+_GROUPS = {4: 64, 8: 128}
 
 
 class GpuOperators:
     """The Operators on CUDA with Triton."""
 
-    def __init__(self, products: Products | None = None) -> None:
-        """products: tests and benchmarks pass their own."""
+    def __init__(
+        self,
+        products: Products | None = None,
+        quantised: QuantisedProducts | None = None,
+        *,
+        has_int8_weights: bool = False,
+        has_int4_weights: bool = False,
+    ) -> None:
+        """products, quantised: tests and benchmarks pass their own. has_int8_weights, has_int4_weights: weights of 16
+        bits are rounded."""
         self._products = products or Products()
+        self._quantised = quantised or QuantisedProducts(self._products.workspace)
+        self._bits = 8 if has_int8_weights else 4 if has_int4_weights else 16
 
     @property
     def name(self) -> str:
         """For logs and metrics: with the number of weights' shapes whose products of few rows are ours."""
-        summary = self._products.summary
-        return f"triton, {summary}" if summary else "triton"
+        summaries = filter(None, (self._products.summary, self._quantised.summary))
+        return ", ".join((f"triton{'' if self._bits == _PLAIN_BITS else f'-int{self._bits}'}", *summaries))
 
     @property
     def grouped_experts(self) -> GroupedExperts:
@@ -58,6 +78,7 @@ class GpuOperators:
     def choose_products(self, timer: WorkTimer | None) -> None:
         """By the architecture's table, else by the timer."""
         self._products.choose(timer)
+        self._quantised.choose(timer)
 
     @property
     def state_kernels(self) -> StateKernels:
@@ -66,28 +87,46 @@ class GpuOperators:
 
     def linear(self, weight: Matrix, bias: torch.Tensor | None) -> LinearFunction:
         """A product of cuBLAS, or of our own kernel for few rows: see choose_products. A quantised weight stays
-        quantised, and each product computes its weights in plain torch."""
-        if isinstance(weight, QuantisedMatrix):
+        quantised, in the layout of packed_codes; one with a code book that kernels do not have is decoded in plain
+        torch in each product."""
+        return self._linear(self._rounded(weight, self._bits), bias)
+
+    def _rounded(self, weight: Matrix, bits: int) -> Matrix:
+        """A weight of 16 bits in that many; one that is quantised stays as it is."""
+        if isinstance(weight, QuantisedMatrix) or bits == _PLAIN_BITS:
+            return weight
+        group_size = weight.shape[1] if self._bits == _HEAD_BITS else _GROUPS[bits]
+        return replace(quantised(weight, bits, group_size), dtype=weight.dtype)
+
+    def _linear(self, weight: Matrix, bias: torch.Tensor | None) -> LinearFunction:
+        if isinstance(weight, torch.Tensor):
+            return self._products.bind(weight, bias)
+        codes = packed(weight)
+        if codes is None:
             return quantised_linear(weight, bias, lambda part: lambda x: F.linear(x, part))
-        return self._products.bind(weight, bias)
+        return self._quantised.bind(codes, bias)
 
     def linear_by_head(self, weights: torch.Tensor) -> LinearFunction:
         """One batched product of cuBLAS."""
         return products_by_head(weights)
 
     def head(self, weight: Matrix, bias: torch.Tensor | None) -> LinearFunction:
-        """As linear."""
-        return self.linear(weight, bias)
+        """As linear; 8 bits where other weights are rounded to 4."""
+        return self._linear(self._rounded(weight, max(self._bits, _HEAD_BITS)), bias)
 
     def embedding(self, table: Matrix) -> LinearFunction:
         """Looks up rows of the table itself."""
-        if isinstance(table, QuantisedMatrix):
-            return table.in_memory().rows
-        return lambda ids: F.embedding(ids, table)
+        if isinstance(table, torch.Tensor):
+            return lambda ids: F.embedding(ids, table)
+        codes = packed(table)
+        return table.in_memory().rows if codes is None else self._quantised.embedding(codes)
 
     def tied_embedding(self, table: Matrix) -> tuple[LinearFunction, LinearFunction]:
-        """Both read the table itself."""
-        return self.embedding(table), self.linear(table, None)
+        """Both read the same table. One that is rounded here is kept beside it, as its rows are too inexact for
+        embeddings."""
+        if isinstance(table, QuantisedMatrix) and (codes := packed(table)) is not None:
+            return self._quantised.embedding(codes), self._quantised.bind(codes, None)
+        return self.embedding(table), self.head(table, None)
 
     def rms_norm(self, weight: torch.Tensor, eps: float) -> NormFunction:
         """A Triton kernel, with the update added on the way."""
@@ -125,3 +164,4 @@ class GpuOperators:
     def argmax(self, logits: torch.Tensor) -> torch.Tensor:
         """logits [R, vocab] -> [R] int64; of equal logits the first."""
         return logits.argmax(dim=-1)
+
