@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from engine.kernels.quantised import Matrix
+from engine.kernels.quantised import Matrix, QuantisedStack
 from engine.kernels.state_kernels import StateKernels
 
 #: x [R, in] -> [R, out]
@@ -129,6 +129,20 @@ class GroupedExperts(Protocol):
         ...
 
 
+class QuantisedExperts(Protocol):
+    """Binds quantised matrices of experts to the function of them."""
+
+    def __call__(
+        self,
+        gate_up: QuantisedStack,
+        down: QuantisedStack,
+        routing: Routing,
+        options: ExpertOptions = PLAIN_EXPERTS,
+    ) -> ExpertsFunction | None:
+        """As GroupedExperts; None: matrices of this form need products of their own."""
+        ...
+
+
 #: (scores [R, vocab] float32 or of the model's dtype, draws) -> token ids [draws]
 DrawFunction = Callable[[torch.Tensor, Draws], torch.Tensor]
 
@@ -198,6 +212,11 @@ class Operators(Protocol):
     def grouped_experts(self) -> GroupedExperts | None:
         """Chooses experts and computes them without reading numbers on the host, which would wait for the device.
         None: the host chooses, and each expert has products of its own."""
+        ...
+
+    @property
+    def quantised_experts(self) -> QuantisedExperts | None:
+        """The same of quantised experts. None: each expert has products of its own."""
         ...
 
     def recorder(self) -> Recorder | None:

@@ -7,10 +7,11 @@ from dataclasses import replace
 import torch
 import torch.nn.functional as F
 
-from engine.kernels.gpu import activation, choose_experts, grouped_experts, norm, state_kernels
+from engine.kernels.gpu import activation, choose_experts, grouped_experts, norm, quantised_experts, state_kernels
 from engine.kernels.gpu.layer_recorder import LayerRecorder
 from engine.kernels.gpu.packed_codes import packed
 from engine.kernels.gpu.products import Products
+from engine.kernels.gpu.quantised_experts import PackedExperts
 from engine.kernels.gpu.quantised_products import QuantisedProducts
 from engine.kernels.gpu.skinny_product import Activation
 from engine.kernels.operators import (
@@ -20,10 +21,11 @@ from engine.kernels.operators import (
     GroupedExperts,
     LinearFunction,
     NormFunction,
+    QuantisedExperts,
     Routing,
     WorkTimer,
 )
-from engine.kernels.quantised import Matrix, QuantisedMatrix, quantised
+from engine.kernels.quantised import Matrix, QuantisedMatrix, QuantisedStack, quantised
 from engine.kernels.state_kernels import StateKernels
 from engine.kernels.torch_operators import products_by_head, quantised_linear
 
@@ -58,11 +60,18 @@ class GpuOperators:
 
     @property
     def grouped_experts(self) -> GroupedExperts:
-        """The Triton kernels of choose_experts.py and grouped_experts.py: five launches."""
+        """The Triton kernels of choose_experts.py and grouped_experts.py: five launches. Where weights are rounded,
+        those of experts are, too."""
 
         def bind(
             gate_up: torch.Tensor, down: torch.Tensor, routing: Routing, options: ExpertOptions = PLAIN_EXPERTS
         ) -> ExpertsFunction:
+            if self._bits != _PLAIN_BITS:
+                stacks = [self._rounded_stack(matrices) for matrices in (gate_up, down)]
+                mixture = self.quantised_experts(stacks[0], stacks[1], routing, options)
+                assert mixture is not None, "kernels decode what is rounded here"
+                return mixture
+
             def mix(x: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
                 chosen, weights = choose_experts.choose_experts(scores, routing)
                 return grouped_experts.grouped_experts(x, chosen, weights, gate_up, down, options)
@@ -70,6 +79,34 @@ class GpuOperators:
             return mix
 
         return bind
+
+    @property
+    def quantised_experts(self) -> QuantisedExperts:
+        """The same with quantised_experts.py: five launches, too."""
+
+        def bind(
+            gate_up: QuantisedStack, down: QuantisedStack, routing: Routing, options: ExpertOptions = PLAIN_EXPERTS
+        ) -> ExpertsFunction | None:
+            gate_ups = PackedExperts.of(gate_up)
+            downs = None if gate_ups is None else PackedExperts.of(down)
+            if gate_ups is None or downs is None:
+                return None
+
+            def mix(x: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
+                chosen, weights = choose_experts.choose_experts(scores, routing)
+                return quantised_experts.quantised_experts(x, chosen, weights, gate_ups, downs, options)
+
+            return mix
+
+        return bind
+
+    def _rounded_stack(self, matrices: torch.Tensor) -> QuantisedStack:
+        def rounded(index: int) -> QuantisedMatrix:
+            matrix = self._rounded(matrices[index], self._bits)
+            assert isinstance(matrix, QuantisedMatrix)
+            return matrix
+
+        return QuantisedStack(len(matrices), rounded)
 
     def recorder(self) -> LayerRecorder:
         """Records layers for steps of few rows."""

@@ -9,6 +9,7 @@ import logging
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -198,6 +199,7 @@ class Products:
         return own_s < library_s
 
 
+@cache
 def multiprocessors_of(device: torch.device) -> int:
     """Multiprocessors of a device; a few where it is none."""
     if device.type != "cuda":

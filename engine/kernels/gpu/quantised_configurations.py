@@ -3,10 +3,12 @@ model that is published in it, for decodes and for prompts."""
 
 import torch
 
+from engine.kernels.gpu import quantised_experts
 from engine.kernels.gpu.compilation import Compilation, Expectation
 from engine.kernels.gpu.packed_codes import CodeForm, Kind, Scales, words_for
 from engine.kernels.gpu.quantised_product import _multiply, constants, tiles_of
 from engine.kernels.gpu.skinny_product import Activation, InputNorm
+from engine.kernels.operators import ClampedGate
 
 #: Multiprocessors of an H200, for which shipped configurations are chosen.
 _H200 = 132
@@ -41,7 +43,55 @@ def shipped() -> list[Compilation]:
         _compilation("FP8 by output, Llama-3.1-8B qkv", (*_FP8[:3], 4096), 4096, 6144, 16, none, squares=64),
         _compilation("MXFP4, gpt-oss-20b", _MXFP4, 2880, 2880, 16, none),
         _compilation("int4, Llama-3.2-1B qkv", _INT4, 2048, 3072, 16, dtype="fp32"),
+        *(
+            _experts(name, form, shape, num_tokens, gate, is_gated=is_gated)
+            for name, form, shape, tokens, gate in (
+                ("MXFP4, gpt-oss-20b", _MXFP4, (32, 4, 2880, 2880), (1, 256, 4096), ClampedGate(1.702, 7.0)),
+                ("FP8 by block, Qwen3-30B-A3B", _FP8, (128, 8, 2048, 768), (1, 256, 8192), None),
+                ("AWQ, Mixtral-8x7B", _AWQ, (8, 2, 4096, 14336), (1, 64, 2048), None),
+            )
+            for is_gated in (True, False)
+            for num_tokens in tokens
+        ),
     ]
+
+
+def _experts(
+    name: str,
+    form_values: tuple[Kind, Scales, int, int],
+    shape: tuple[int, int, int, int],
+    num_tokens: int,
+    gate: ClampedGate | None,
+    *,
+    is_gated: bool,
+) -> Compilation:
+    """shape: experts, chosen, hidden, intermediate size."""
+    num_experts, num_chosen, hidden, ffn = shape
+    size, num_outputs = (hidden, ffn) if is_gated else (ffn, hidden)
+    form = CodeForm(*form_values, words_for(size, _slots(form_values[0])), size)
+    tiles = quantised_experts.tiles_for(num_tokens, num_experts, num_chosen, form, num_outputs, torch.bfloat16)
+    pointers = {"x_ptr": "*bf16", "output_ptr": "*bf16", "words_ptr": "*i32", "scales_ptr": "*i32"}
+    pointers |= {"factors_ptr": "*fp32", "order_ptr": "*i32", "starts_ptr": "*i32"}
+    constants_of_form = quantised_experts.constants(
+        tiles, form, num_experts, num_chosen, num_outputs, torch.bfloat16, gate, is_gated=is_gated
+    )
+    if gate is not None:
+        pointers["bias_ptr"] = "*fp32"
+    product = "gate, up and activation" if is_gated else "down"
+    return Compilation(
+        name=f"quantised experts {product}, bf16, tiles {tiles.block_n} x {tiles.block_m}, {name}",
+        kernel=quantised_experts._multiply,
+        signature=pointers | {"x_stride": "i32", "num_choices": "i32"},
+        constants=({} if gate is not None else {"bias_ptr": None}) | constants_of_form,
+        divisible_by_16=frozenset(pointers) | {"x_stride"},
+        num_warps=tiles.num_warps,
+        num_stages=tiles.num_stages,
+        expectation=Expectation(max_registers=255, has_async_copies=True),
+    )
+
+
+def _slots(kind: Kind) -> int:
+    return 8 if kind in (Kind.INT4, Kind.E2M1) else 4
 
 
 def _compilation(
@@ -57,8 +107,7 @@ def _compilation(
     dtype: str = "bf16",
 ) -> Compilation:
     num_channels = num_outputs * (1 if activation is Activation.NONE else 2)
-    slots = 8 if form_values[0] in (Kind.INT4, Kind.E2M1) else 4
-    form = CodeForm(*form_values, words_for(size, slots), size)
+    form = CodeForm(*form_values, words_for(size, _slots(form_values[0])), size)
     torch_dtype = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}[dtype]
     tiles = tiles_of(form, num_channels, num_rows, torch_dtype.itemsize, _H200)
     pointers = {name: f"*{dtype}" for name in ("x_ptr", "output_ptr")} | {"words_ptr": "*i32", "scales_ptr": "*i32"}

@@ -31,7 +31,7 @@ _LIBRARY_ROWS = 1024
 #: Decoded weights are multiplied in pieces of at most this size.
 _BUFFER_BYTES = 64 * 2**20
 #: Numbers of rows that tables of tiles have entries for (ProductKey).
-ROW_COUNTS = (1, 2, 4, 8, MAX_ROWS, 32, *TIMED_ROWS)
+ROW_COUNTS = (MAX_ROWS, 64, 256)
 #: Largest difference from cuBLAS's results, as a share of the largest of them: a few roundings to 16 bits.
 _TOLERANCE = 0.02
 
@@ -138,11 +138,9 @@ class QuantisedProducts:
         shape = weight.form, weight.num_outputs
         if num_rows >= self._library_rows.get(shape, _LIBRARY_ROWS):
             return None
-        found = self._tables.get(shape)
-        if found:
-            count = next((count for count in ROW_COUNTS if count >= num_rows), None)
-            if count in found:
-                return found[count]
+        count = next((count for count in ROW_COUNTS if count >= num_rows), 0)
+        if (measured := self._tables.get(shape, {}).get(count)) is not None:
+            return measured
         multiprocessors = multiprocessors_of(weight.words.device)
         return tiles_of(weight.form, weight.num_outputs, num_rows, weight.dtype.itemsize, multiprocessors)
 

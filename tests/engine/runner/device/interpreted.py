@@ -4,6 +4,7 @@ interpreter, where a tape takes each kernel as one call. Not importable without 
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import torch
 
@@ -13,7 +14,7 @@ from engine.kernels.gpu.norm import RMSNorm
 from engine.kernels.gpu.operators import GpuOperators
 from engine.kernels.gpu.products import Products
 from engine.kernels.gpu.quantised_products import QuantisedProducts
-from engine.kernels.operators import GroupedExperts, NormFunction, WorkTimer
+from engine.kernels.operators import ExpertsFunction, GroupedExperts, NormFunction, QuantisedExperts, WorkTimer
 from engine.kernels.state_kernels import StateKernels
 from engine.runner import load_runner
 from engine.runner.build import Machinery
@@ -55,6 +56,16 @@ class InterpretedOperators(GpuOperators):
     def grouped_experts(self) -> GroupedExperts:
         bind = super().grouped_experts
         return lambda *matrices: opaque(bind(*matrices))
+
+    @property
+    def quantised_experts(self) -> QuantisedExperts:
+        bind = super().quantised_experts
+
+        def opaque_mixture(*matrices: Any) -> ExpertsFunction | None:
+            mixture = bind(*matrices)
+            return None if mixture is None else opaque(mixture)
+
+        return opaque_mixture
 
     def layer_norm(self, weight: torch.Tensor, bias: torch.Tensor, eps: float) -> NormFunction:
         return opaque(super().layer_norm(weight, bias, eps))
