@@ -56,7 +56,10 @@ def mxfp4(outputs: int, size: int, device: torch.device) -> QuantisedMatrix:
 
 
 #: format -> its bits, and random matrices of it
-FORMATS: dict[str, tuple[int, Callable[[int, int, torch.device], QuantisedMatrix]]] = {"int4": (4, int4), "FP8": (8, fp8)}
+FORMATS: dict[str, tuple[int, Callable[[int, int, torch.device], QuantisedMatrix]]] = {
+    "int4": (4, int4),
+    "FP8": (8, fp8),
+}
 
 
 def quantised_cases(*, is_quick: bool) -> Iterator[Case]:
@@ -93,9 +96,7 @@ def _dtype(device: torch.device) -> torch.dtype:
     return torch.float16 if device.type == "cpu" else torch.bfloat16
 
 
-def _ours(
-    matrix: Callable[[int, int, torch.device], QuantisedMatrix], rows: int, size: int, outputs: int
-) -> Make:
+def _ours(matrix: Callable[[int, int, torch.device], QuantisedMatrix], rows: int, size: int, outputs: int) -> Make:
     def make(device: torch.device) -> Call:
         weight = of_device(matrix(outputs, size, device), device)
         x = torch.randn(rows, size, device=device).to(weight.dtype)

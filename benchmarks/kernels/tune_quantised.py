@@ -86,6 +86,6 @@ def candidates(formula: CodeTiles, num_rows: int) -> Iterator[CodeTiles]:
         for splits in (formula.splits // 2, 2 * formula.splits):
             if 1 <= splits <= _MAX_SPLITS:
                 yield replace(formula, splits=splits)
-        yield replace(formula, block_n=64 if formula.block_n > 64 else 32)  # noqa: PLR2004
+        yield replace(formula, block_n=64 if formula.block_n > 64 else 32)
     yield replace(formula, num_stages=formula.num_stages + 1)
-    yield replace(formula, num_warps=4 if formula.num_warps == 8 else 8)  # noqa: PLR2004
+    yield replace(formula, num_warps=4 if formula.num_warps == 8 else 8)

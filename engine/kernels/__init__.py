@@ -40,7 +40,9 @@ def choose_operators(
         return _triton_operators(has_int8_weights=has_int8_weights, has_int4_weights=has_int4_weights)
     except OperatorsUnavailable as error:
         if rounded:
-            raise OperatorsUnavailable(f"{rounded} weights need the C++ operators, or Triton's on CUDA: {error}") from error
+            raise OperatorsUnavailable(
+                f"{rounded} weights need the C++ operators, or Triton's on CUDA: {error}"
+            ) from error
         if allow_compiled:
             _log.warning("%s; the slower torch operators serve instead", error)
         return TorchOperators()

@@ -119,9 +119,7 @@ class Experts:
         _check_choice(routing, len(down))
         grouped = _grouped(weights, routing)
         if grouped is not None and isinstance(gate_up, torch.Tensor) and isinstance(down, torch.Tensor):
-            mixture = grouped(
-                gate_up.contiguous(), down.contiguous(), routing, _own_biases(options, summed_over)
-            )
+            mixture = grouped(gate_up.contiguous(), down.contiguous(), routing, _own_biases(options, summed_over))
             return cls(router, mixture, waits=False, summed_over=summed_over)
         if isinstance(gate_up, QuantisedStack) and isinstance(down, QuantisedStack) and not routing.scales_inputs:
             bind = weights.operators.quantised_experts

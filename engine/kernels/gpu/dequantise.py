@@ -86,7 +86,7 @@ def dequantise(matrix: PackedCodes, first: int, output: torch.Tensor) -> None:
 
 def _launch(matrix: PackedCodes, ids: torch.Tensor | None, first: int, output: torch.Tensor, block_n: int) -> None:
     assert matrix.words.is_contiguous()
-    assert matrix.words.ndim == 2  # noqa: PLR2004 not experts
+    assert matrix.words.ndim == 2
     if not len(output):
         return
     _dequantise[(triton.cdiv(len(output), block_n), matrix.form.num_blocks)](

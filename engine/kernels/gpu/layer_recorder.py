@@ -20,7 +20,6 @@ from engine.kernels.gpu.skinny_product import Activation, InputNorm
 from engine.kernels.operators import Activation as ActivationFunction
 from engine.kernels.operators import AttendFunction, HeadNormWeights, LinearFunction, NormFunction
 
-
 _PRODUCTS = Product | QuantisedProduct
 
 

@@ -201,4 +201,3 @@ class GpuOperators:
     def argmax(self, logits: torch.Tensor) -> torch.Tensor:
         """logits [R, vocab] -> [R] int64; of equal logits the first."""
         return logits.argmax(dim=-1)
-

@@ -178,7 +178,7 @@ def _scales_of(matrix: QuantisedMatrix, kind: Kind) -> tuple[Scales, torch.Tenso
     if kind is Kind.E2M1 and matrix.group_size == _MXFP4_GROUP:
         mantissas, exponents = torch.frexp(scales)
         biased = exponents - 1 + _EXPONENT_BIAS
-        if bool(((mantissas == 0.5) & (biased >= 0) & (biased < 1 << _EXPONENT_BITS)).all()):  # noqa: PLR2004
+        if bool(((mantissas == 0.5) & (biased >= 0) & (biased < 1 << _EXPONENT_BITS)).all()):
             padded = F.pad(biased, (0, -biased.shape[1] % _EXPONENTS_IN_WORD)).to(torch.uint8)
             return Scales.EXPONENTS, padded.view(torch.int32).T.contiguous(), 1.0
     return Scales.FLOAT32, scales.contiguous().view(torch.int32).T.contiguous(), 1.0
@@ -193,16 +193,10 @@ def values_of(words, SLOT: tl.constexpr, KIND: tl.constexpr):
     The sign that a shift to the right draws in lies outside the masks, or is the sign of the value.
     """
     if KIND == 0:  # to bit 20: u / 2^129
-        if SLOT < 6:
-            moved = words << (20 - 4 * SLOT)
-        else:
-            moved = words >> (4 * SLOT - 20)
+        moved = words << (20 - 4 * SLOT) if SLOT < 6 else words >> (4 * SLOT - 20)
         bits = moved & 0x00F00000
     elif KIND == 1:  # to bit 16: u / 2^133
-        if SLOT < 3:
-            moved = words << (16 - 8 * SLOT)
-        else:
-            moved = words >> (8 * SLOT - 16)
+        moved = words << (16 - 8 * SLOT) if SLOT < 3 else words >> (8 * SLOT - 16)
         bits = moved & 0x00FF0000
     elif KIND == 2:  # exponent and mantissa to bit 20: divided by 2^120
         bits = (words << (24 - 8 * SLOT)) >> 4 & -0x78100000

@@ -151,9 +151,7 @@ def _with_zeros(matrix: QuantisedMatrix) -> QuantisedMatrix:
     return replace(matrix, zeros=torch.full_like(matrix.scales, float(matrix.zeros)))
 
 
-def _packed_alike(
-    stack: QuantisedStack, changed: Callable[[QuantisedMatrix], QuantisedMatrix]
-) -> PackedExperts | None:
+def _packed_alike(stack: QuantisedStack, changed: Callable[[QuantisedMatrix], QuantisedMatrix]) -> PackedExperts | None:
     result: PackedExperts | None = None
     factors: list[float] = []
     for index in range(len(stack)):
@@ -242,10 +240,10 @@ def tiles_for(
     if dtype == torch.float32:
         return ExpertTiles(16, 32, form.words, 4, 2)  # no tensor cores: registers hold all three matrices
     num_rows = num_tokens * num_chosen / num_experts
-    if num_rows <= 8:  # noqa: PLR2004 the weights decide the time
+    if num_rows <= 8:
         return ExpertTiles(16, 64, form.words, 4, 4)
     read = form.words if form.slots == _SLOTS_OF_BYTES else _FEWER_WORDS
-    if num_rows <= 64:  # noqa: PLR2004
+    if num_rows <= 64:
         return ExpertTiles(64, 64, read, 4, 2)
     return ExpertTiles(128, 64, _FEWER_WORDS, 8, 2)
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from engine.kernels.gpu.dequantise import dequantise, rows_of
-from engine.kernels.gpu.packed_codes import Kind, Scales, packed
+from engine.kernels.gpu.packed_codes import CodeForm, Kind, Scales, packed
 from engine.kernels.gpu.quantised_product import CodeTiles, multiply, num_squares, tiles_of
 from engine.kernels.gpu.skinny_product import Activation, InputNorm, ProductWorkspace
 from engine.kernels.quantised import QuantisedMatrix
@@ -163,7 +163,7 @@ def test_tiles_suit_the_workspace_and_every_row(num_rows: int, shape: tuple[int,
         assert form.words % tiles.read == 0
 
 
-def _form():  # type: ignore[no-untyped-def]
+def _form() -> CodeForm:
     codes = packed(int4(8, 256, 128))
     assert codes is not None
     return codes.form

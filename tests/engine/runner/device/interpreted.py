@@ -45,9 +45,7 @@ class InterpretedOperators(GpuOperators):
             dequantise=opaque(dequantise.dequantise),
             look_up=opaque(dequantise.rows_of),
         )
-        super().__init__(
-            products, quantised, has_int8_weights=has_int8_weights, has_int4_weights=has_int4_weights
-        )
+        super().__init__(products, quantised, has_int8_weights=has_int8_weights, has_int4_weights=has_int4_weights)
 
     def rms_norm(self, weight: torch.Tensor, eps: float) -> RMSNorm:
         return RMSNorm(weight, eps, kernel=opaque(norm.rms_norm))

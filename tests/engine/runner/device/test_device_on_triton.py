@@ -2,10 +2,9 @@
 interpreter, where a tape takes each kernel as one call."""
 
 import importlib.util
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -14,14 +13,12 @@ import torch
 
 from engine.kernels.prompt_libraries import PromptCase, open_libraries
 from engine.runner import EagerRunner, load_runner
-from engine.runner.build import Machinery
 from engine.runner.device.device_runner import DeviceRunner
 from engine.runner.device.prompt_attention import PromptChoice, StepBounds
 from engine.sampling_params import SamplingParams
-from tests.engine.checkpoints import TinyModel, save
-from tests.engine.runner.device.device_runners import FixedGauge, device_runner, llm_on, opaque_kernels, settings_for
+from tests.engine.checkpoints import save
+from tests.engine.runner.device.device_runners import device_runner, llm_on, settings_for
 from tests.engine.runner.device.fake_prompt_libraries import Faults, install_flash_infer
-from tests.engine.runner.device.tape import TapeRecorder, opaque
 from tests.engine.stepper import Running, Stepper, generate, random_prompt
 
 if importlib.util.find_spec("triton") is None:
@@ -29,6 +26,7 @@ if importlib.util.find_spec("triton") is None:
 
 from engine.kernels import gpu
 from engine.kernels.gpu import attention_tiles, paged_attention
+from engine.kernels.operators import WorkTimer
 from tests.engine.runner.device.interpreted import Later, small, triton_runner
 
 HAS_CUDA = torch.cuda.is_available()
