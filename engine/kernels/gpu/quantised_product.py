@@ -173,11 +173,15 @@ def tiles_of(form: CodeForm, channels: int, num_rows: int, item_bytes: int, num_
         # Codes of 4 bits are bound by instructions; those for x and barriers are shared by twice as many weights.
         wide = triton.cdiv(channels, 2 * block_n)
         if form.slots != _SLOTS_OF_BYTES and block_r == MAX_ROWS and wide * form.num_blocks >= 2 * num_multiprocessors:
-            block_n *= 2
+            block_n, num_warps = 2 * block_n, 8
     else:
         block_n, num_warps, num_stages = 128, 8, 2  # two programs at a time, within 99 KiB of shared memory each
     # Rows of x take shared memory as long as the inputs that are read at once.
     read = form.words if block_r == MAX_ROWS or form.slots == _SLOTS_OF_BYTES else min(form.words, _FEWER_WORDS)
+    if form.group % read and form.group % _FEWER_WORDS == 0:
+        read = _FEWER_WORDS  # one scale for what is read at once, not one for each input
+    if form.group % read:
+        num_stages = 2  # scales for each input take as much shared memory as codes
     num_tiles = triton.cdiv(channels, block_n)
     if num_rows > block_r:
         return CodeTiles(block_n, block_r, read, 1, num_warps, num_stages)

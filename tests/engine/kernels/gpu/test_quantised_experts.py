@@ -63,7 +63,7 @@ def test_experts_may_have_biases_and_another_gate(gate: ClampedGate | TanhGelu, 
     packed = PackedExperts.of(gate_up), PackedExperts.of(down)
     assert packed[0] is not None
     assert packed[1] is not None
-    options = ExpertOptions(*biases, gate)
+    options = ExpertOptions(biases[0], biases[1], gate)
     ours = quantised_experts(x, chosen, weights, packed[0], packed[1], options)
     expected = reference.grouped_experts(x, chosen, weights, plain(gate_up), plain(down), options)
     assert_near(ours, expected, num_roundings=4)
@@ -86,7 +86,7 @@ def test_matrices_of_one_stack_may_have_one_zero_point_and_several(device: torch
 def test_matrices_that_differ_otherwise_need_products_of_their_own() -> None:
     for other in (int4(16, 64, 16), int4_in_another_order(16, 64, 32), KINDS["int8"](16, 64, 32)):
         matrices = [int4(16, 64, 32), other]
-        assert PackedExperts.of(QuantisedStack(2, lambda index, own=matrices: own[index])) is None
+        assert PackedExperts.of(QuantisedStack(2, matrices.__getitem__)) is None
 
 
 @pytest.mark.parametrize("bits", [4, 8])

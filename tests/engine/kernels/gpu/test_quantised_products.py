@@ -12,10 +12,10 @@ from engine.kernels.gpu import quantised_products
 from engine.kernels.gpu.dequantise import dequantise
 from engine.kernels.gpu.operators import GpuOperators
 from engine.kernels.gpu.packed_codes import packed
-from engine.kernels.gpu.products import Products
+from engine.kernels.gpu.products import Products, architecture_of
 from engine.kernels.gpu.quantised_product import CodeTiles, multiply
 from engine.kernels.gpu.quantised_products import QuantisedProduct, QuantisedProducts
-from engine.kernels.gpu.tuning import ProductKey, as_entry
+from engine.kernels.gpu.tuning import TABLES, ProductKey, as_entry
 from tests.engine.kernels.gpu.closeness import assert_near
 from tests.engine.kernels.gpu.quantised_matrices import int4_in_another_order, int4_with_zeros
 from tests.engine.kernels.gpu.test_products import first_is_faster, first_is_slower
@@ -30,9 +30,11 @@ class Counted:
     def __init__(self, device: torch.device, own: Callable[..., None] = multiply, tables: Path | None = None) -> None:
         self.own, self.decoded = 0, 0
         self._own = own
-        where = {} if tables is None else {"tables": tables}
         self.products = QuantisedProducts(
-            Products().workspace, multiply=self._multiply, dequantise=self._dequantise, **where
+            Products().workspace,
+            multiply=self._multiply,
+            dequantise=self._dequantise,
+            tables=TABLES if tables is None else tables,
         )
         codes = packed(MATRIX.to(device, torch.float32))
         assert codes is not None
@@ -112,7 +114,7 @@ def test_weights_larger_than_the_buffer_are_decoded_in_pieces(
 def test_an_entry_of_the_table_has_the_tiles(tmp_path: Path, device: torch.device) -> None:
     key = ProductKey.of_codes("int4 with zeros in groups of 32", torch.float32, 64, 24, 16)
     entry = as_entry(key, asdict(TILES))
-    name = f"sm_{quantised_products.architecture_of(device)}.json"
+    name = f"sm_{architecture_of(device)}.json"
     (tmp_path / name).write_text(json.dumps({"entries": [entry]}))
     counted = Counted(device, tables=tmp_path)
     counted.products.choose(None)

@@ -4,7 +4,6 @@ interpreter, where a tape takes each kernel as one call. Not importable without 
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import torch
 
@@ -14,7 +13,17 @@ from engine.kernels.gpu.norm import RMSNorm
 from engine.kernels.gpu.operators import GpuOperators
 from engine.kernels.gpu.products import Products
 from engine.kernels.gpu.quantised_products import QuantisedProducts
-from engine.kernels.operators import ExpertsFunction, GroupedExperts, NormFunction, QuantisedExperts, WorkTimer
+from engine.kernels.operators import (
+    PLAIN_EXPERTS,
+    ExpertOptions,
+    ExpertsFunction,
+    GroupedExperts,
+    NormFunction,
+    QuantisedExperts,
+    Routing,
+    WorkTimer,
+)
+from engine.kernels.quantised import QuantisedStack
 from engine.kernels.state_kernels import StateKernels
 from engine.runner import load_runner
 from engine.runner.build import Machinery
@@ -59,8 +68,10 @@ class InterpretedOperators(GpuOperators):
     def quantised_experts(self) -> QuantisedExperts:
         bind = super().quantised_experts
 
-        def opaque_mixture(*matrices: Any) -> ExpertsFunction | None:
-            mixture = bind(*matrices)
+        def opaque_mixture(
+            gate_up: QuantisedStack, down: QuantisedStack, routing: Routing, options: ExpertOptions = PLAIN_EXPERTS
+        ) -> ExpertsFunction | None:
+            mixture = bind(gate_up, down, routing, options)
             return None if mixture is None else opaque(mixture)
 
         return opaque_mixture

@@ -5,14 +5,18 @@ import importlib.util
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from safetensors.torch import load_file, save_file
 
 from engine.kernels.quantised import quantised
+from engine.kernels.torch_operators import TorchOperators
 from engine.runner import load_runner
 from tests.engine.checkpoints import save
+from tests.engine.chunked_logits import chunked_logits
 from tests.engine.formats import mxfp4_folders
 from tests.engine.formats.quantised_folders import FORMATS, write
 from tests.engine.formats.test_quantised_experts import without_routers
@@ -22,12 +26,13 @@ from tests.engine.stepper import generate, random_prompt
 if importlib.util.find_spec("triton") is None:
     pytest.skip("Triton has no release for this platform (it is for Linux on x86-64)", allow_module_level=True)
 
+from engine.kernels.gpu.operators import GpuOperators
 from tests.engine.runner.device.interpreted import HAS_CUDA, triton_runner
 
 #: The second one decodes beside a chunk of the first one, then in a graph of two rows.
 PROMPTS = [random_prompt(index, length) for index, length in enumerate((5, 1))]
 NUM_TOKENS = 3
-SMALL = {"max_batched_tokens": 5, "max_model_len": 12}
+SMALL: dict[str, Any] = {"max_batched_tokens": 5, "max_model_len": 12}
 
 
 @pytest.fixture(autouse=True)
@@ -73,17 +78,21 @@ def test_so_are_those_of_gpt_oss_in_mxfp4(tmp_path: Path) -> None:
     assert generate(runner, PROMPTS, NUM_TOKENS, chunk=4) == tokens_of(folder / "plain")
 
 
-@pytest.mark.skipif(HAS_CUDA, reason="compared with another rounding of the same numbers")
-def test_weights_rounded_to_4_bits_when_they_are_loaded(tmp_path: Path) -> None:
-    """The tokens are those of a checkpoint with the rounded weights; the head has 8 bits."""
+@pytest.mark.parametrize("bits", [4, 8])
+def test_weights_rounded_when_they_are_loaded(tmp_path: Path, bits: int) -> None:
+    """Logits are those of a checkpoint with the rounded weights; beside 4 bits the head has 8."""
     folder = save("llama", tmp_path / "model", num_hidden_layers=1).folder
     tensors = load_file(folder / "model.safetensors")
     shutil.copytree(folder, tmp_path / "rounded")
     for name, weight in tensors.items():
         if weight.ndim == 2 and "embed" not in name:
-            bits, group = (8, 128) if "lm_head" in name else (4, 64)
-            tensors[name] = quantised(weight, bits, group).dequantised()
+            is_small = bits == 4 and "lm_head" not in name
+            group = weight.shape[1] if bits == 8 else 64 if is_small else 128
+            tensors[name] = quantised(weight, 4 if is_small else 8, group).dequantised()
     save_file(tensors, tmp_path / "rounded" / "model.safetensors")
-    runner = triton_runner(folder, weights="int4", **SMALL)
-    assert runner.operators_name.startswith("triton-int4, quantised products for ")
-    assert generate(runner, PROMPTS, NUM_TOKENS, chunk=4) == tokens_of(tmp_path / "rounded")
+    operators = GpuOperators(has_int4_weights=bits == 4, has_int8_weights=bits == 8)
+    device = torch.device("cuda" if HAS_CUDA else "cpu")
+    with torch.inference_mode():
+        ours = chunked_logits(folder, PROMPTS[0], page_tokens=4, chunk=5, operators=operators, device=device)
+        plain = chunked_logits(tmp_path / "rounded", PROMPTS[0], page_tokens=4, chunk=5, operators=TorchOperators())
+    torch.testing.assert_close(ours.cpu(), plain, atol=5e-3, rtol=0)  # scales beside zero points are float16
