@@ -241,13 +241,13 @@ def tiles_for(
         return ExpertTiles(16, 32, form.words, 4, 2)  # no tensor cores: registers hold all three matrices
     num_rows = num_tokens * num_chosen / num_experts
     read, num_stages = form.words, 4
-    if form.group % read or num_rows > 8 and form.slots != _SLOTS_OF_BYTES or num_rows > 64:  # noqa: PLR2004
+    if form.group % read or (num_rows > 8 and form.slots != _SLOTS_OF_BYTES) or num_rows > 64:
         read = _FEWER_WORDS
     if form.group % read:
         num_stages = 2  # scales for each input take as much shared memory as codes
-    if num_rows <= 8:  # noqa: PLR2004 the weights decide the time
+    if num_rows <= 8:
         return ExpertTiles(16, 64, read, 4, num_stages)
-    if num_rows <= 64:  # noqa: PLR2004
+    if num_rows <= 64:
         return ExpertTiles(64, 64, read, 4, 2)
     return ExpertTiles(128, 64, read, 8, 2)
 

@@ -172,7 +172,8 @@ def tiles_of(form: CodeForm, channels: int, num_rows: int, item_bytes: int, num_
         block_n, num_warps, num_stages = 64, 4, 4
         # Codes of 4 bits are bound by instructions; those for x and barriers are shared by twice as many weights.
         wide = triton.cdiv(channels, 2 * block_n)
-        if form.slots != _SLOTS_OF_BYTES and block_r == MAX_ROWS and wide * form.num_blocks >= 2 * num_multiprocessors:
+        can_be_wide = form.slots != _SLOTS_OF_BYTES and form.words > _FEWER_WORDS and block_r == MAX_ROWS
+        if can_be_wide and wide * form.num_blocks >= 2 * num_multiprocessors:
             block_n, num_warps = 2 * block_n, 8
     else:
         block_n, num_warps, num_stages = 128, 8, 2  # two programs at a time, within 99 KiB of shared memory each
