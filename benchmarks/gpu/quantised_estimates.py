@@ -25,8 +25,8 @@ class Weights:
 
     name: str
     bits: float  #: of a weight, with its share of the scales
-    #: Of the memory's speed at which products read them. 4 bits are bound by instructions: 5.2 to 5.7 for each weight, by
-    #: the machine code for sm_90, are 62 to 68 % of it if multiprocessors issue in every clock.
+    #: Of the memory's speed at which products read them. 4 bits are bound by instructions: 5.2 to 5.7 for each weight,
+    #: by the machine code for sm_90, are 62 to 68 % of it if multiprocessors issue in every clock.
     share: float
 
 
