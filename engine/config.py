@@ -107,7 +107,7 @@ class EngineConfig:
     weights: Annotated[
         Literal["auto", "int8", "int4"],
         Setting(
-            "Data type of linear weights, rounded when they are loaded, on CPU. auto: the checkpoint's. int8: 8 bits; "
+            "Data type of linear weights, rounded when they are loaded. auto: the checkpoint's. int8: 8 bits; "
             "faster, less exact. int4: 4 bits in groups of 64, the output head 8 bits; faster still, and less exact"
         ),
     ] = "auto"

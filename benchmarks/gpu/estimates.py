@@ -13,6 +13,7 @@ from typing import Any
 
 from benchmarks.gpu.bounds import decode_parts_s, decode_s, prefill_parts_s, prefill_s
 from benchmarks.gpu.markdown import table
+from benchmarks.gpu.quantised_estimates import FORMATS, quantised_table
 from benchmarks.gpu.shapes import CONFIGS, DECODE_GOALS, PREFILL_GOALS, UNIFORM_GOAL, Goal
 from benchmarks.kernels.limits import H200, Limits
 from benchmarks.models import product_parameters
@@ -26,6 +27,16 @@ Point = tuple[str, str, int]
 Speeds = Mapping[Point, float]  #: tokens per second
 
 _BEGIN, _END = "<!-- generated: python -m benchmarks.gpu estimates -->\n", "<!-- end of what is generated -->\n"
+
+_QUANTISED = (
+    textwrap.fill(
+        "The same with quantised layers; the output head stays in 16 bits. Products are assumed to read weights of 4 "
+        f"bits at {FORMATS[0].share * 100:.0f} % of the memory's speed, because they are bound by instructions, and "
+        f"FP8 at {FORMATS[1].share * 100:.0f} %.",
+        130,
+    )
+    + "\n"
+)
 
 #: Launches of a decode step in a graph: norms, four products, heads into pages, attention and its merge, activation;
 #: once a step embedding, sines, inputs and sampling.
@@ -120,7 +131,8 @@ def with_table(page: str, results: Path = RESULTS) -> str:
     """The page with its table replaced; the rest stays."""
     before, _, rest = page.partition(_BEGIN)
     _, _, after = rest.partition(_END)
-    return f"{before}{_BEGIN}\n{assumptions()}\n{estimates_table(results)}\n{_END}{after}"
+    quantised = quantised_table(estimated_decode_s, _WEIGHTS_SHARE, CONTEXT)
+    return f"{before}{_BEGIN}\n{assumptions()}\n{estimates_table(results)}\n{_QUANTISED}\n{quantised}\n{_END}{after}"
 
 
 def write_table() -> None:

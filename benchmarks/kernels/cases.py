@@ -9,6 +9,7 @@ from benchmarks.kernels.attention import PAGE_TOKENS, attention_cases
 from benchmarks.kernels.case import Call, Case, Goal, Make
 from benchmarks.kernels.experts import expert_cases
 from benchmarks.kernels.products import product_cases
+from benchmarks.kernels.quantised_products import quantised_cases
 from benchmarks.kernels.recurrence import recurrence_cases
 from engine.kernels import gpu
 from engine.kernels.gpu import activation, norm
@@ -27,6 +28,7 @@ def all_cases(*, is_quick: bool) -> Iterator[Case]:
     yield from _row_cases(is_quick=is_quick)
     yield from recurrence_cases(is_quick=is_quick)
     yield from _sampling_cases(is_quick=is_quick)
+    yield from quantised_cases(is_quick=is_quick)
 
 
 def _dtype(device: torch.device) -> torch.dtype:

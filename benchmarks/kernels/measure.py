@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from benchmarks.kernels import tune as tuning
-from benchmarks.kernels import tune_products
+from benchmarks.kernels import tune_products, tune_quantised
 from benchmarks.kernels.case import Case
 from benchmarks.kernels.cases import all_cases
 from benchmarks.kernels.limits import Limits, measure_limits
@@ -101,6 +101,10 @@ def tune(device: torch.device, tables: Path | None, deadline: float, *, is_quick
     print(f"{len(entries)} classes have tiles that are faster than the formula's", flush=True)
     weights = tune_products.weights_of(is_quick=is_quick)
     for entry in tune_products.sweep(clock, num_multiprocessors(device), device, deadline, weights):
+        entries.append(entry)
+        record.write(path, {**kept, "entries": entries})
+    codes = tune_quantised.weights_of(is_quick=is_quick)
+    for entry in tune_quantised.sweep(clock, num_multiprocessors(device), device, deadline, codes):
         entries.append(entry)
         record.write(path, {**kept, "entries": entries})
     record.write(path, {**kept, "entries": entries})

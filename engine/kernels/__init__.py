@@ -28,7 +28,7 @@ def choose_operators(
     """The fastest operators for the device. allow_compiled: C++ on CPU, built now if this machine has not built it yet,
     and Triton on CUDA; False: plain torch. num_threads: of the C++ operators.
 
-    Raises OperatorsUnavailable if int8 or int4 weights are asked for and the C++ operators cannot serve.
+    Raises OperatorsUnavailable if int8 or int4 weights are asked for and compiled operators cannot serve.
     """
     rounded = "int8" if has_int8_weights else "int4" if has_int4_weights else None
     try:
@@ -37,12 +37,12 @@ def choose_operators(
         if device.type == "cpu":
             library = _cpp_library(dtype, num_threads)
             return CppOperators(library, dtype, has_int8_weights=has_int8_weights, has_int4_weights=has_int4_weights)
-        if rounded:
-            raise OperatorsUnavailable(f"they are not used on {device}")
-        return _triton_operators()
+        return _triton_operators(has_int8_weights=has_int8_weights, has_int4_weights=has_int4_weights)
     except OperatorsUnavailable as error:
         if rounded:
-            raise OperatorsUnavailable(f"{rounded} weights need the C++ operators: {error}") from error
+            raise OperatorsUnavailable(
+                f"{rounded} weights need the C++ operators, or Triton's on CUDA: {error}"
+            ) from error
         if allow_compiled:
             _log.warning("%s; the slower torch operators serve instead", error)
         return TorchOperators()
@@ -55,9 +55,9 @@ def _cpp_library(dtype: torch.dtype, num_threads: int) -> Library:
     return Library(build(instruction_set), instruction_set, num_threads)
 
 
-def _triton_operators() -> Operators:
+def _triton_operators(*, has_int8_weights: bool, has_int4_weights: bool) -> Operators:
     if importlib.util.find_spec("triton") is None:
         raise OperatorsUnavailable("Triton is not installed")
     from engine.kernels.gpu.operators import GpuOperators  # without Triton not importable
 
-    return GpuOperators()
+    return GpuOperators(has_int8_weights=has_int8_weights, has_int4_weights=has_int4_weights)

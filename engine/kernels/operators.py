@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from engine.batch import TokenMasks
 from engine.kernels.adapters import AdapterProduct
-from engine.kernels.quantised import Matrix
+from engine.kernels.quantised import Matrix, QuantisedStack
 from engine.kernels.state_kernels import StateKernels
 
 #: x [R, in] -> [R, out]
@@ -145,6 +145,22 @@ class GroupedExperts(Protocol):
 
 #: Sets scores [R, vocab] of tokens that the masks forbid to minus infinity, in place; masks.draws are rows.
 ForbidFunction = Callable[[torch.Tensor, TokenMasks], None]
+
+
+class QuantisedExperts(Protocol):
+    """Binds quantised matrices of experts to the function of them."""
+
+    def __call__(
+        self,
+        gate_up: QuantisedStack,
+        down: QuantisedStack,
+        routing: Routing,
+        options: ExpertOptions = PLAIN_EXPERTS,
+    ) -> ExpertsFunction | None:
+        """As GroupedExperts; None: matrices of this form need products of their own."""
+        ...
+
+
 #: (scores [R, vocab] float32 or of the model's dtype, draws) -> token ids [draws]
 DrawFunction = Callable[[torch.Tensor, Draws], torch.Tensor]
 
@@ -226,6 +242,11 @@ class Operators(Protocol):
     def grouped_experts(self) -> GroupedExperts | None:
         """Chooses experts and computes them without reading numbers on the host, which would wait for the device.
         None: the host chooses, and each expert has products of its own."""
+        ...
+
+    @property
+    def quantised_experts(self) -> QuantisedExperts | None:
+        """The same of quantised experts. None: each expert has products of its own."""
         ...
 
     def recorder(self) -> Recorder | None:

@@ -23,7 +23,7 @@ from engine.kernels.operators import (
     Routing,
     TanhGelu,
 )
-from engine.kernels.quantised import MatrixStack
+from engine.kernels.quantised import MatrixStack, QuantisedMatrix, QuantisedStack, joined
 from engine.kernels.reference import choose_experts
 from engine.layers.linear import Linear
 from engine.layers.mlp import MLP, GatedMLP, clamped
@@ -71,7 +71,13 @@ class Experts:
         experts are to be chosen than there are, or in groups that there are not."""
         _check_choice(routing, len(names))
         group = _summed_over(weights, ffn)
-        grouped = None if weights.is_quantised(names[0].gate) else _grouped(weights, routing)  # it takes tensors
+        if weights.is_quantised(names[0].gate):
+            mixture = _quantised_mixture(weights, names, hidden, ffn, routing)
+            if mixture is not None:
+                return cls(router, mixture, waits=False, summed_over=group)
+            grouped = None
+        else:
+            grouped = _grouped(weights, routing)
         if grouped is None:
             mlps = [load_expert(weights, expert, hidden, ffn, has_all_rows=False) for expert in names]
             return cls(router, chosen_by_host(mlps, routing), waits=True, summed_over=group)
@@ -113,10 +119,13 @@ class Experts:
         _check_choice(routing, len(down))
         grouped = _grouped(weights, routing)
         if grouped is not None and isinstance(gate_up, torch.Tensor) and isinstance(down, torch.Tensor):
-            if summed_over is not None and summed_over.place.rank > 0:
-                options = replace(options, down_bias=None)  # rank 0 adds it to the sum
-            mixture = grouped(gate_up.contiguous(), down.contiguous(), routing, options)
+            mixture = grouped(gate_up.contiguous(), down.contiguous(), routing, _own_biases(options, summed_over))
             return cls(router, mixture, waits=False, summed_over=summed_over)
+        if isinstance(gate_up, QuantisedStack) and isinstance(down, QuantisedStack) and not routing.scales_inputs:
+            bind = weights.operators.quantised_experts
+            quantised = None if bind is None else bind(gate_up, down, routing, _own_biases(options, summed_over))
+            if quantised is not None:
+                return cls(router, quantised, waits=False, summed_over=summed_over)
         mlps = [_cut_out(weights, index, gate_up, down, options, summed_over) for index in range(len(down))]
         return cls(router, chosen_by_host(mlps, routing), waits=True, summed_over=summed_over)
 
@@ -211,6 +220,44 @@ def load_expert(
 def _grouped(weights: WeightSource, routing: Routing) -> GroupedExperts | None:
     """The operators' grouped product; None where there is none for this routing."""
     return None if routing.scales_inputs else weights.operators.grouped_experts
+
+
+def _own_biases(options: ExpertOptions, summed_over: Group | None) -> ExpertOptions:
+    """Without the outputs' biases where another process adds them to the sum: rank 0."""
+    is_first = summed_over is None or summed_over.place.rank == 0
+    return options if is_first else replace(options, down_bias=None)
+
+
+class _UnlikeMatrices(Exception):
+    """The gate and the up of an expert cannot be one quantised matrix."""
+
+
+def _quantised_mixture(
+    weights: WeightSource, names: Sequence[ExpertNames], hidden: int, ffn: Size, routing: Routing
+) -> ExpertsFunction | None:
+    """The operators' mixture of quantised experts; None: there is none for these."""
+    bind = None if routing.scales_inputs else weights.operators.quantised_experts
+    if bind is None:
+        return None
+
+    def gate_up(index: int) -> QuantisedMatrix:
+        parts = [weights.take_linear_weight(name, ffn, hidden) for name in (names[index].gate, names[index].up)]
+        quantised = [part for part in parts if isinstance(part, QuantisedMatrix)]
+        whole = joined(quantised) if len(quantised) == len(parts) else None
+        if whole is None:
+            raise _UnlikeMatrices
+        return whole
+
+    def down(index: int) -> QuantisedMatrix:
+        matrix = weights.take_linear_weight(names[index].down, hidden, ffn)
+        if not isinstance(matrix, QuantisedMatrix):
+            raise _UnlikeMatrices
+        return matrix
+
+    try:
+        return bind(QuantisedStack(len(names), gate_up), QuantisedStack(len(names), down), routing)
+    except _UnlikeMatrices:
+        return None
 
 
 def _cut_out(

@@ -143,6 +143,10 @@ def read_model(config: EngineConfig, group: Group | None = None, tokenizer: Toke
     if device.type == "cpu":
         weight_bytes = num_parameters * dtype.itemsize // group.place.size
         torch.set_num_threads(config.num_threads or _num_threads(weight_bytes, group.place))
+    if config.weights != "auto" and architecture.code == "transformers" and device.type != "cpu":
+        raise CheckpointError(
+            f"weights {config.weights}: models that run through transformers' code are rounded on CPU only"
+        )
     operators = choose_operators(
         device,
         dtype,

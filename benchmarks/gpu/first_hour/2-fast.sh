@@ -4,11 +4,11 @@
 . "$(dirname "$0")/stages.sh"
 begin 575 "$@"
 
-where=(--device "$device") kernels=(--budget-s 110) models=(--no-kernels --profile --budget-s 390)
+where=(--device "$device") kernels=(--budget-s 150) models=(--no-kernels --profile --budget-s 350)
 [ -z "$quick" ] || where+=("$quick")
 if [ "$device" = cpu ]; then
   kernels+=(--kernel norm) models+=(--no-peers)
 fi
-stage kernels 130 "$python" -m benchmarks.kernels "${where[@]}" "${kernels[@]}" --json "$folder/kernels.json"
-stage models 430 "$python" -m benchmarks.gpu "${where[@]}" "${models[@]}" --json "$folder/gpu.json"
+stage kernels 170 "$python" -m benchmarks.kernels "${where[@]}" "${kernels[@]}" --json "$folder/kernels.json"
+stage models 390 "$python" -m benchmarks.gpu "${where[@]}" "${models[@]}" --json "$folder/gpu.json"
 finish

@@ -25,6 +25,8 @@ flight; with the look-up in the same iteration it keeps only one.
 import triton
 import triton.language as tl
 
+from engine.kernels.gpu.dependent_launch import wait_for_previous
+
 _LOG2_E = tl.constexpr(1.4426950408889634)
 _LN_2 = tl.constexpr(0.6931471805599453)
 
@@ -228,6 +230,7 @@ def attend_pages(
     MIN_PART: tl.constexpr,
     PRECISION: tl.constexpr,
     UPCAST: tl.constexpr,
+    WAITS: tl.constexpr,
 ):
     """Grid (tiles, key/value heads, programs that share the parts of a tile); launched by paged_attention.launch.
     Tensors as in StepKernels.
@@ -239,6 +242,7 @@ def attend_pages(
     """
     BLOCK_Q: tl.constexpr = BLOCK_M // GROUP_SIZE
     kv_head = tl.program_id(1)
+    wait_for_previous(WAITS)
 
     if MODE == "decode" or MODE == "suffix":
         owner = tl.program_id(0)

@@ -9,6 +9,7 @@ T = tokens, E = experts, C = experts chosen for each token, I = intermediate siz
 """
 
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 import triton
@@ -24,17 +25,17 @@ _SUM_BLOCK = 1024
 
 
 @triton.jit
-def _tile_rows(starts_ptr, tile, num_choices, NUM_EXPERTS: tl.constexpr, BLOCK_E: tl.constexpr, BLOCK_M: tl.constexpr):
+def tile_rows(starts_ptr, tile, num_choices, NUM_EXPERTS: tl.constexpr, BLOCK_E: tl.constexpr, BLOCK_M: tl.constexpr):
     """The expert of a tile, its first row in the order by expert, and the end of the expert's rows: 0 of a tile that
     there is not."""
     experts = tl.arange(0, BLOCK_E)
     starts = tl.load(starts_ptr + experts, mask=experts < NUM_EXPERTS, other=num_choices)
     ends = tl.load(starts_ptr + experts + 1, mask=experts < NUM_EXPERTS - 1, other=num_choices)
-    num_tiles = (ends - starts + BLOCK_M - 1) // BLOCK_M
-    end_tiles = tl.cumsum(num_tiles, 0)
+    count = (ends - starts + BLOCK_M - 1) // BLOCK_M
+    end_tiles = tl.cumsum(count, 0)
     expert = tl.sum((end_tiles <= tile).to(tl.int32), 0)
     is_expert = experts == expert
-    first = tl.sum(tl.where(is_expert, starts + (tile - end_tiles + num_tiles) * BLOCK_M, 0), 0)
+    first = tl.sum(tl.where(is_expert, starts + (tile - end_tiles + count) * BLOCK_M, 0), 0)
     return expert, first, tl.sum(tl.where(is_expert, ends, 0), 0)
 
 
@@ -44,6 +45,22 @@ def _load_inputs(pointers, inputs, NUM_INPUTS: tl.constexpr, BLOCK_K: tl.constex
     if NUM_INPUTS % BLOCK_K == 0:
         return tl.load(pointers)
     return tl.load(pointers, mask=(inputs < NUM_INPUTS)[None, :], other=0.0)
+
+
+@triton.jit
+def gated(gates, ups, ALPHA: tl.constexpr, LIMIT: tl.constexpr, IS_GELU: tl.constexpr):
+    """The gate's activation times ups; LIMIT: of a clamped gate, with its ALPHA; None: silu, or gelu if IS_GELU."""
+    if IS_GELU:
+        # (1 + tanh(x)) / 2 is sigmoid(2 x).
+        inner = 0.7978845608028654 * (gates + 0.044715 * gates * gates * gates)
+        result = gates * tl.sigmoid(2.0 * inner) * ups
+    elif LIMIT is None:
+        result = gates * tl.sigmoid(gates) * ups
+    else:
+        gates = tl.minimum(gates, LIMIT, propagate_nan=tl.PropagateNan.ALL)
+        ups = tl.clamp(ups, -LIMIT, LIMIT, propagate_nan=tl.PropagateNan.ALL)
+        result = gates * tl.sigmoid(ALPHA * gates) * (ups + 1.0)
+    return result
 
 
 @triton.jit(do_not_specialize=["num_choices"])
@@ -78,7 +95,7 @@ def _multiply(
     gate is silu, or gelu in its tanh form if IS_GELU.
     """
     tile = tl.program_id(2) * tl.num_programs(0) + tl.program_id(0)
-    expert, first_row, end_row = _tile_rows(starts_ptr, tile, num_choices, NUM_EXPERTS, BLOCK_E, BLOCK_M)
+    expert, first_row, end_row = tile_rows(starts_ptr, tile, num_choices, NUM_EXPERTS, BLOCK_E, BLOCK_M)
     if first_row >= end_row:
         return
     # Rows and outputs beyond the end are those at the end once more; they are not stored.
@@ -110,16 +127,7 @@ def _multiply(
         if IS_GATED:
             ups += tl.load(bias_ptrs + NUM_OUTPUTS)[None, :]
     if IS_GATED:
-        if IS_GELU:
-            # (1 + tanh(x)) / 2 is sigmoid(2 x).
-            inner = 0.7978845608028654 * (product + 0.044715 * product * product * product)
-            product = product * tl.sigmoid(2.0 * inner) * ups
-        elif LIMIT is None:
-            product = product * tl.sigmoid(product) * ups
-        else:
-            product = tl.minimum(product, LIMIT, propagate_nan=tl.PropagateNan.ALL)
-            ups = tl.clamp(ups, -LIMIT, LIMIT, propagate_nan=tl.PropagateNan.ALL)
-            product = product * tl.sigmoid(ALPHA * product) * (ups + 1.0)
+        product = gated(product, ups, ALPHA, LIMIT, IS_GELU)
     output_rows = rows if IS_GATED else choices
     output_ptrs = output_ptr + output_rows.to(tl.int64)[:, None] * NUM_OUTPUTS + outputs[None, :]
     tl.store(output_ptrs, product.to(output_ptr.dtype.element_ty), mask=is_row[:, None] & is_output[None, :])
@@ -168,37 +176,24 @@ def grouped_experts(
     num_tokens, hidden = x.shape
     num_experts, _, size = down.shape
     num_chosen = chosen.shape[1]
-    assert x.stride(1) == 1
     assert gate_up.shape == (num_experts, 2 * size, hidden)
     assert down.shape == (num_experts, hidden, size)
-    assert chosen.shape == weights.shape == (num_tokens, num_chosen)
-    assert all(tensor.is_contiguous() for tensor in (chosen, weights, gate_up, down))
+    assert gate_up.is_contiguous()
+    assert down.is_contiguous()
     assert x.dtype == gate_up.dtype == down.dtype
-    assert weights.dtype == torch.float32
-    for bias, num_outputs in ((options.gate_up_bias, 2 * size), (options.down_bias, hidden)):
-        assert bias is None or (bias.shape == (num_experts, num_outputs) and bias.is_contiguous())
-        assert bias is None or bias.dtype == torch.float32
-    output = torch.empty((num_tokens, hidden), dtype=x.dtype, device=x.device)
-    if not num_tokens:
-        return output
-    order, starts = order_by_expert(chosen, num_experts)
-    of_choices = (num_tokens * num_chosen,)
-    activated = torch.empty((*of_choices, size), dtype=x.dtype, device=x.device)
-    outputs = torch.empty((*of_choices, hidden), dtype=x.dtype, device=x.device)
-    for source, matrices, result in ((x, gate_up, activated), (activated, down, outputs)):
-        is_gated = matrices is gate_up
+    check_biases(options, num_experts, hidden, size)
+
+    def multiply(source: torch.Tensor, result: torch.Tensor, ordered: Ordered, *, is_gated: bool) -> None:
         tiles = _tiles_for(num_tokens, num_experts, num_chosen, result.shape[1], x.dtype, is_gated=is_gated)
-        num_tiles = _num_tiles(num_tokens, num_experts, num_chosen, tiles.block_m)
-        together = min(num_tiles, _TILES_TOGETHER)
-        _multiply[(together, triton.cdiv(result.shape[1], tiles.block_n), triton.cdiv(num_tiles, together))](
+        _multiply[ordered.grid(tiles.block_m, triton.cdiv(result.shape[1], tiles.block_n))](
             source,
-            matrices,
+            gate_up if is_gated else down,
             options.gate_up_bias if is_gated else options.down_bias,
-            order,
-            starts,
+            ordered.order,
+            ordered.starts,
             result,
             source.stride(0),
-            *of_choices,
+            num_tokens * num_chosen,
             **_constants(
                 tiles,
                 num_experts,
@@ -212,13 +207,75 @@ def grouped_experts(
             num_warps=tiles.num_warps,
             num_stages=tiles.num_stages,
         )
+
+    return weighted_sum(x, chosen, weights, num_experts, size, multiply)
+
+
+def check_biases(options: ExpertOptions, num_experts: int, hidden: int, size: int) -> None:
+    """Assert shapes and types of experts' biases."""
+    for bias, num_outputs in ((options.gate_up_bias, 2 * size), (options.down_bias, hidden)):
+        assert bias is None or (bias.shape == (num_experts, num_outputs) and bias.is_contiguous())
+        assert bias is None or bias.dtype == torch.float32
+
+
+@dataclass(frozen=True, slots=True)
+class Ordered:
+    """The choices of all tokens in the order of experts."""
+
+    order: torch.Tensor  #: as order_by_expert gives it
+    starts: torch.Tensor
+    num_tokens: int
+    num_experts: int
+    num_chosen: int
+
+    def grid(self, block_m: int, num_blocks: int) -> tuple[int, int, int]:
+        """(tiles of rows beside each other, blocks of outputs, groups of such tiles), for any choice."""
+        count = num_tiles(self.num_tokens, self.num_experts, self.num_chosen, block_m)
+        together = min(count, _TILES_TOGETHER)
+        return together, num_blocks, triton.cdiv(count, together)
+
+
+class GroupedProduct(Protocol):
+    """One of the two products of all experts."""
+
+    def __call__(self, source: torch.Tensor, result: torch.Tensor, ordered: Ordered, *, is_gated: bool) -> None:
+        """is_gated: source [T, hidden] -> result [T * C, size], gates times ups in the order by expert; else source
+        [T * C, size] in that order -> result [T * C, hidden] in the order of the choices."""
+        ...
+
+
+def weighted_sum(
+    x: torch.Tensor,
+    chosen: torch.Tensor,
+    weights: torch.Tensor,
+    num_experts: int,
+    size: int,
+    multiply: GroupedProduct,
+) -> torch.Tensor:
+    """The weighted sum of each token's chosen experts, [T, hidden], newly allocated. Arguments as of grouped_experts;
+    size: of what is between the two products."""
+    num_tokens, hidden = x.shape
+    num_chosen = chosen.shape[1]
+    assert x.stride(1) == 1
+    assert chosen.shape == weights.shape == (num_tokens, num_chosen)
+    assert chosen.is_contiguous()
+    assert weights.is_contiguous()
+    assert weights.dtype == torch.float32
+    output = torch.empty((num_tokens, hidden), dtype=x.dtype, device=x.device)
+    if not num_tokens:
+        return output
+    ordered = Ordered(*order_by_expert(chosen, num_experts), num_tokens, num_experts, num_chosen)
+    activated = torch.empty((num_tokens * num_chosen, size), dtype=x.dtype, device=x.device)
+    outputs = torch.empty((num_tokens * num_chosen, hidden), dtype=x.dtype, device=x.device)
+    multiply(x, activated, ordered, is_gated=True)
+    multiply(activated, outputs, ordered, is_gated=False)
     _add[(num_tokens, triton.cdiv(hidden, _SUM_BLOCK))](
         outputs, weights, output, NUM_CHOSEN=num_chosen, SIZE=hidden, BLOCK=_SUM_BLOCK, num_warps=4
     )
     return output
 
 
-def _num_tiles(num_tokens: int, num_experts: int, num_chosen: int, block_m: int) -> int:
+def num_tiles(num_tokens: int, num_experts: int, num_chosen: int, block_m: int) -> int:
     """The most tiles that any choice needs. An expert with n rows, of T at most, needs 1 + (n - 1) // block_m."""
     num_choices = num_tokens * num_chosen
     num_used = min(num_choices, num_experts)

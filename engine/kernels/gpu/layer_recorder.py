@@ -1,4 +1,5 @@
-"""Decoder layers for steps of few rows, with each product's neighbours folded into it where skinny_product computes it.
+"""Decoder layers for steps of few rows, with each product's neighbours folded into it where skinny_product or
+quantised_product computes it.
 
 A layer of Llama then takes seven launches instead of ten: norm and product of heads; pages; attention and its merge;
 product and addition; norm, product and activation; product and addition. The sums of squares of the stream go from the
@@ -14,9 +15,35 @@ import torch
 
 from engine.kernels.gpu.norm import RMSNorm
 from engine.kernels.gpu.products import Product
+from engine.kernels.gpu.quantised_products import QuantisedProduct
 from engine.kernels.gpu.skinny_product import Activation, InputNorm
 from engine.kernels.operators import Activation as ActivationFunction
 from engine.kernels.operators import Adapted, AttendFunction, HeadNormWeights, NormFunction
+
+_PRODUCTS = Product | QuantisedProduct
+
+
+class FoldingProduct(Protocol):
+    """A product that can have its neighbours folded in."""
+
+    takes_norm: bool  #: also a norm before it
+
+    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        """The product alone: x [R, in] -> [R, out]."""
+        ...
+
+    def folds(self, num_rows: int) -> bool:
+        """Whether the two methods below serve for that many rows."""
+        ...
+
+    def fused(self, x: torch.Tensor, norm: InputNorm | None, activation: Activation) -> torch.Tensor:
+        """activation(norm(x) weight^T + bias), newly allocated."""
+        ...
+
+    def add(self, x: torch.Tensor, stream: torch.Tensor) -> int:
+        """stream += x weight^T + bias. Returns the number of sums of squares of each row of the new stream that the
+        workspace holds until the next such call, num_squares of InputNorm; 0: it holds none."""
+        ...
 
 
 @dataclass
@@ -27,23 +54,22 @@ class _Stream:
     update: torch.Tensor | None  #: still to be added
     num_squares: int = 0  #: sums of squares of each row in the workspace; 0: they are not known
 
-    def normed(self, norm: NormFunction, product: Product, activation: Activation | None) -> torch.Tensor | None:
+    def normed(self, norm: NormFunction, product: FoldingProduct, activation: Activation | None) -> torch.Tensor | None:
         """product(norm(stream)) with that activation, in one launch; None, with nothing done, if that is not
         possible."""
-        tiles = product.tiles(len(self.rows))
-        if tiles is None or activation is None:
+        if activation is None or not product.folds(len(self.rows)):
             return None
-        if self.num_squares and isinstance(norm, RMSNorm):
+        folded = None
+        if self.num_squares and isinstance(norm, RMSNorm) and product.takes_norm:
             folded = InputNorm(norm.float_weight, norm.eps, self.num_squares)
-            return product.own(self.rows, tiles, norm=folded, activation=activation)
-        return product.own(norm(self.rows, self.update), tiles, activation=activation)
+        rows = self.rows if folded is not None else norm(self.rows, self.update)
+        return product.fused(rows, folded, activation)
 
-    def add(self, product: Product, x: torch.Tensor, output_norm: NormFunction | None, *, is_last: bool) -> None:
+    def add(self, product: FoldingProduct, x: torch.Tensor, output_norm: NormFunction | None, *, is_last: bool) -> None:
         """Add output_norm(product(x)), now or with the next norm. is_last: it stays in `update`."""
-        tiles = product.tiles(len(x))
         self.update, self.num_squares = None, 0
-        if tiles is not None and output_norm is None and not is_last:
-            self.num_squares = product.add(x, self.rows, tiles)
+        if output_norm is None and not is_last and product.folds(len(x)):
+            self.num_squares = product.add(x, self.rows)
             return
         update = product(x)
         self.update = update if output_norm is None else output_norm(update, None)
@@ -56,11 +82,11 @@ class _Part(Protocol):
 @dataclass(frozen=True)
 class _Attention:
     norm: NormFunction
-    qkv: Product
+    qkv: FoldingProduct
     layer_id: int
     rotation: int | None
     head_norms: HeadNormWeights | None
-    output: Product
+    output: FoldingProduct
     output_norm: NormFunction | None
 
     def run(self, stream: _Stream, attend: AttendFunction, *, is_last: bool) -> None:
@@ -74,10 +100,10 @@ class _Attention:
 @dataclass(frozen=True)
 class _FeedForward:
     norm: NormFunction
-    up: Product
+    up: FoldingProduct
     activation: ActivationFunction
     folded: Activation | None  #: the same as part of a product; None: it is a launch of its own
-    down: Product
+    down: FoldingProduct
     output_norm: NormFunction | None
 
     def run(self, stream: _Stream, attend: AttendFunction, *, is_last: bool) -> None:
@@ -111,7 +137,7 @@ class LayerRecorder:
     ) -> bool:
         """As Recorder.attention."""
         heads, out = qkv.multiply, output.multiply
-        if not (isinstance(heads, Product) and isinstance(out, Product)):
+        if not (isinstance(heads, _PRODUCTS) and isinstance(out, _PRODUCTS)):
             return False
         self._parts.append(_Attention(norm, heads, layer_id, rotation, head_norms, out, output_norm))
         return True
@@ -128,7 +154,7 @@ class LayerRecorder:
     ) -> bool:
         """As Recorder.feed_forward."""
         ups, downs = up.multiply, down.multiply
-        if is_parallel or not (isinstance(ups, Product) and isinstance(downs, Product)):
+        if is_parallel or not (isinstance(ups, _PRODUCTS) and isinstance(downs, _PRODUCTS)):
             return False
         folded = self._activations.get(activation)
         self._parts.append(_FeedForward(norm, ups, activation, folded, downs, output_norm))

@@ -10,6 +10,7 @@ import triton
 import triton.language as tl
 
 from engine.kernels.gpu.compilation import Compilation, Expectation
+from engine.kernels.gpu.dependent_launch import launch_options, wait_for_previous
 from engine.kernels.gpu.launching import launch
 
 _LOG2_E = tl.constexpr(1.4426950408889634)
@@ -43,9 +44,11 @@ def _merge_states(
     BLOCK_D: tl.constexpr,
     BLOCK_H: tl.constexpr,
     BLOCK_S: tl.constexpr,
+    WAITS: tl.constexpr,
 ):
     """Grid (rows, H / BLOCK_H). outputs [rows, H, states, D] and lse [rows, H, states] float32, counts [rows] ->
     output [rows, H, D]."""
+    wait_for_previous(WAITS)
     row = tl.program_id(0).to(tl.int64)
     own_heads = tl.program_id(1) * BLOCK_H + tl.arange(0, BLOCK_H)
     heads = tl.minimum(own_heads, num_heads - 1)
@@ -117,6 +120,7 @@ def merge_states(outputs: torch.Tensor, lse: torch.Tensor, counts: torch.Tensor,
         num_heads,
         HEAD_DIM=head_dim,
         **blocks,
+        **launch_options(output.device),
         num_warps=num_warps,
     )
 

@@ -29,6 +29,7 @@ from engine.kernels.gpu.attention_tiles import (
     prompt_parts,
     tiles_for,
 )
+from engine.kernels.gpu.dependent_launch import launch_options
 from engine.kernels.gpu.launching import launch as start
 from engine.kernels.gpu.merge_states import merge_states
 from engine.kernels.multiprocessors import num_multiprocessors
@@ -217,6 +218,7 @@ def launch(
         MIN_PART=tiles.part_tokens,
         PRECISION="ieee" if query.dtype == torch.float32 else "tf32",
         UPCAST=query.dtype == torch.bfloat16 and triton.knobs.runtime.interpret,
+        **launch_options(query.device),
         num_warps=tiles.num_warps,
         num_stages=tiles.num_stages,
     )

@@ -9,6 +9,7 @@ import logging
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +45,8 @@ class _Shape:
 class Product:
     """x [R, in] -> x weight^T + bias [R, out]: the LinearFunction of CUDA."""
 
+    takes_norm = True
+
     def __init__(self, products: "Products", weight: torch.Tensor, bias: torch.Tensor | None) -> None:
         """Made by Products.bind. weight [out, in], bias [out]."""
         self.weight = weight
@@ -77,9 +80,20 @@ class Product:
         )
         return output
 
-    def add(self, x: torch.Tensor, stream: torch.Tensor, tiles: ProductTiles) -> int:
-        """stream += x weight^T + bias by skinny_product. Returns the number of sums of squares of each row of the new
-        stream, which the workspace holds until the next such call: num_squares of InputNorm."""
+    def folds(self, num_rows: int) -> bool:
+        """As FoldingProduct.folds."""
+        return self.tiles(num_rows) is not None
+
+    def fused(self, x: torch.Tensor, norm: InputNorm | None, activation: Activation) -> torch.Tensor:
+        """As FoldingProduct.fused."""
+        tiles = self.tiles(len(x))
+        assert tiles is not None
+        return self.own(x, tiles, norm=norm, activation=activation)
+
+    def add(self, x: torch.Tensor, stream: torch.Tensor) -> int:
+        """As FoldingProduct.add."""
+        tiles = self.tiles(len(x))
+        assert tiles is not None
         workspace = self._products.workspace(x.device)
         self._products.multiply(
             x, self.weight, self.bias, stream, workspace, tiles, norm=None, activation=Activation.NONE, is_added=True
@@ -141,12 +155,12 @@ class Products:
     ) -> Mapping[int, ProductTiles]:
         device = products[0].weight.device
         formula = skinny_product.formula_tiles(
-            shape.size, shape.channels, shape.dtype.itemsize, self.num_multiprocessors or _multiprocessors(device)
+            shape.size, shape.channels, shape.dtype.itemsize, self.num_multiprocessors or multiprocessors_of(device)
         )
         chosen = {}
         for count in ROW_COUNTS:
             key = ProductKey.of(shape.dtype, shape.size, shape.channels, count)
-            measured = tuned_product(key, self.architecture or _architecture(device), self.tables)
+            measured = tuned_product(key, self.architecture or architecture_of(device), self.tables)
             if measured is not None:
                 if measured:
                     chosen[count] = ProductTiles(**measured)
@@ -185,14 +199,17 @@ class Products:
         return own_s < library_s
 
 
-def _multiprocessors(device: torch.device) -> int:
+@cache
+def multiprocessors_of(device: torch.device) -> int:
+    """Multiprocessors of a device; a few where it is none."""
     if device.type != "cuda":
         return _UNKNOWN_MULTIPROCESSORS
     properties: Any = torch.cuda.get_device_properties(device)
     return int(properties.multi_processor_count)
 
 
-def _architecture(device: torch.device) -> int:
+def architecture_of(device: torch.device) -> int:
+    """80, 89, 90 and so on; 0 of a CPU."""
     if device.type != "cuda":
         return 0  # there is no such table
     major, minor = torch.cuda.get_device_capability(device)

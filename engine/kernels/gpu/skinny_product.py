@@ -24,7 +24,7 @@ from engine.kernels.gpu.dependent_launch import launch_options, wait_for_previou
 #: Rows of x that a program multiplies: the width of a tile of the tensor cores.
 MAX_ROWS = 16
 #: Workspace: programs that store partial sums, outputs of the largest tile, tiles that store sums of squares.
-_MAX_PROGRAMS, _MAX_TILE, _MAX_SQUARES = 2048, 64, 1024
+MAX_PROGRAMS, MAX_TILE, MAX_SQUARES = 2048, 64, 1024
 _BLOCK_ROWS = tl.constexpr(MAX_ROWS)
 #: 16-bit numbers in a cache line.
 _LINE = tl.constexpr(64)
@@ -39,19 +39,20 @@ class Activation(enum.IntEnum):
 
 
 @triton.jit
-def _inverse_rms(squares, size: tl.constexpr, eps):
+def inverse_rms(squares, size: tl.constexpr, eps):
     """[R] float32 from sums of squares [tiles, R]."""
     return tl.rsqrt(tl.sum(squares, axis=0) / size + eps)
 
 
 @triton.jit
-def _finish(
+def finish(
     y,
     squares,
     bias_ptr,
     output_ptr,
     output_squares_ptr,
     output_stride,
+    rows,
     num_rows,
     eps,
     tile,
@@ -60,21 +61,21 @@ def _finish(
     ACTIVATION: tl.constexpr,
     ADDS: tl.constexpr,
     BLOCK_N: tl.constexpr,
+    BLOCK_R: tl.constexpr,
 ):
-    """Scale, bias, activation and addition of the sums y [BLOCK_N, R], stored transposed. squares: of the rows of x
-    that are still to be divided by their root mean square."""
+    """Scale, bias, activation and addition of the sums y [BLOCK_N, BLOCK_R], stored transposed. squares: of the rows of
+    x that are still to be divided by their root mean square."""
     PARTS: tl.constexpr = 1 if ACTIVATION == 0 else 2
     WIDTH: tl.constexpr = BLOCK_N // PARTS
-    rows = tl.arange(0, _BLOCK_ROWS)
     places = tl.arange(0, BLOCK_N)
     channels = tile * WIDTH + places % WIDTH
     if squares is not None:
-        y *= _inverse_rms(squares, SIZE, eps)[None, :]
+        y *= inverse_rms(squares, SIZE, eps)[None, :]
     if bias_ptr is not None:
         bias = tl.load(bias_ptr + channels + places // WIDTH * OUTPUTS, mask=channels < OUTPUTS, other=0.0)
         y += bias.to(tl.float32)[:, None]
     if ACTIVATION != 0:
-        gates, ups = tl.split(tl.permute(tl.reshape(y, (2, WIDTH, _BLOCK_ROWS)), (1, 2, 0)))
+        gates, ups = tl.split(tl.permute(tl.reshape(y, (2, WIDTH, BLOCK_R)), (1, 2, 0)))
         # gelu(x) = x sigmoid(2 sqrt(2 / pi) (x + 0.044715 x^3)), as in activation.py
         inner = gates if ACTIVATION == 1 else 1.5957691216057308 * (gates + 0.044715 * gates * gates * gates)
         y = gates * tl.sigmoid(inner) * ups
@@ -87,7 +88,38 @@ def _finish(
     tl.store(output, rounded, mask=is_output)
     if output_squares_ptr is not None:
         kept = tl.where(is_output, rounded.to(tl.float32), 0.0)
-        tl.store(output_squares_ptr + tile * _BLOCK_ROWS + rows, tl.sum(kept * kept, axis=0))
+        tl.store(output_squares_ptr + tile * BLOCK_R + rows, tl.sum(kept * kept, axis=0))
+
+
+@triton.jit
+def store_partial(
+    y, partials_ptr, counters_ptr, tile, split, SPLITS: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_R: tl.constexpr
+):
+    """Stores the partial sums y [BLOCK_N, BLOCK_R] of a tile, and says whether those of all splits are there."""
+    partial = tl.arange(0, BLOCK_N)[:, None] * BLOCK_R + tl.arange(0, BLOCK_R)[None, :]
+    tl.store(partials_ptr + (tile * SPLITS + split) * BLOCK_N * BLOCK_R + partial, y)
+    tl.debug_barrier()  # the partial sums of all threads lie before the arrival of one of them
+    return tl.atomic_add(counters_ptr + tile, 1, sem="acq_rel", scope="gpu") == SPLITS - 1
+
+
+@triton.jit
+def sum_of_partials(
+    partials_ptr, counters_ptr, tile, SPLITS: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_R: tl.constexpr
+):
+    """The sums of a tile in the order of its splits, [BLOCK_N, BLOCK_R]; zeroes its counter."""
+    partial = tl.arange(0, BLOCK_N)[:, None] * BLOCK_R + tl.arange(0, BLOCK_R)[None, :]
+    tile_ptr = partials_ptr + tile * SPLITS * BLOCK_N * BLOCK_R
+    y = tl.zeros((BLOCK_N, BLOCK_R), tl.float32)
+    for first in range(0, tl.num_programs(1), 4):  # four loads in flight, whatever the number of splits
+        for number in tl.static_range(4):
+            y += tl.load(
+                tile_ptr + (first + number) * BLOCK_N * BLOCK_R + partial,
+                mask=(first + number < SPLITS) & (partial >= 0),
+                other=0.0,
+                cache_modifier=".cg",
+            )
+    tl.store(counters_ptr + tile, 0)
+    return y
 
 
 @triton.jit
@@ -152,7 +184,7 @@ def _multiply(
         is_number = (numbers < NUM_SQUARES)[:, None]
         squares = tl.load(squares_ptr + numbers[:, None] * _BLOCK_ROWS + rows[None, :], mask=is_number, other=0.0)
         if SCALES_FIRST:
-            inverse = _inverse_rms(squares, SIZE, eps)
+            inverse = inverse_rms(squares, SIZE, eps)
             squares = None
 
     x_rows_ptr = x_ptr + rows.to(tl.int64)[:, None] * x_stride
@@ -173,26 +205,13 @@ def _multiply(
 
     is_last = True
     if SPLITS > 1:
-        partial = tl.arange(0, BLOCK_N)[:, None] * _BLOCK_ROWS + rows[None, :]
-        tile_ptr = partials_ptr + tile * SPLITS * BLOCK_N * _BLOCK_ROWS
-        tl.store(tile_ptr + split * BLOCK_N * _BLOCK_ROWS + partial, y)
-        tl.debug_barrier()  # the partial sums of all threads lie before the arrival of one of them
-        is_last = tl.atomic_add(counters_ptr + tile, 1, sem="acq_rel", scope="gpu") == SPLITS - 1
+        is_last = store_partial(y, partials_ptr, counters_ptr, tile, split, SPLITS, BLOCK_N, _BLOCK_ROWS)
     if is_last:
         if SPLITS > 1:
-            y = tl.zeros((BLOCK_N, _BLOCK_ROWS), tl.float32)
-            for first in range(0, tl.num_programs(1), 4):  # four loads in flight, whatever the number of splits
-                for number in tl.static_range(4):
-                    y += tl.load(
-                        tile_ptr + (first + number) * BLOCK_N * _BLOCK_ROWS + partial,
-                        mask=(first + number < SPLITS) & (partial >= 0),
-                        other=0.0,
-                        cache_modifier=".cg",
-                    )
-            tl.store(counters_ptr + tile, 0)
-        _finish(
-            y, squares, bias_ptr, output_ptr, output_squares_ptr, output_stride, num_rows, eps, tile,
-            SIZE, OUTPUTS, ACTIVATION, ADDS, BLOCK_N,
+            y = sum_of_partials(partials_ptr, counters_ptr, tile, SPLITS, BLOCK_N, _BLOCK_ROWS)
+        finish(
+            y, squares, bias_ptr, output_ptr, output_squares_ptr, output_stride, rows, num_rows, eps, tile,
+            SIZE, OUTPUTS, ACTIVATION, ADDS, BLOCK_N, _BLOCK_ROWS,
         )  # fmt: skip
 
 
@@ -220,9 +239,9 @@ class ProductWorkspace:
     def allocate(cls, device: torch.device) -> "ProductWorkspace":
         """Allocates 8 MiB, for the largest products."""
         return cls(
-            torch.empty(_MAX_PROGRAMS * _MAX_TILE * MAX_ROWS, dtype=torch.float32, device=device),
-            torch.zeros(_MAX_PROGRAMS, dtype=torch.int32, device=device),
-            torch.empty((_MAX_SQUARES, MAX_ROWS), dtype=torch.float32, device=device),
+            torch.empty(MAX_PROGRAMS * MAX_TILE * MAX_ROWS, dtype=torch.float32, device=device),
+            torch.zeros(MAX_PROGRAMS, dtype=torch.int32, device=device),
+            torch.empty((MAX_SQUARES, MAX_ROWS), dtype=torch.float32, device=device),
         )
 
 
@@ -248,7 +267,7 @@ def formula_tiles(size: int, channels: int, item_bytes: int, num_multiprocessors
         blocks: int = triton.cdiv(num_tiles * splits, num_multiprocessors) * triton.cdiv(steps, splits)
         return blocks + (splits > 1) * (2 + 0.1 * splits)
 
-    most = min(16, max(steps // 2, 1), max(_MAX_PROGRAMS // num_tiles, 1))
+    most = min(16, max(steps // 2, 1), max(MAX_PROGRAMS // num_tiles, 1))
     splits = min(range(1, most + 1), key=cost)
     return ProductTiles(block_n, block_k, splits, num_warps=4, num_stages=4)
 
@@ -288,9 +307,9 @@ def multiply(
     assert norm is None or (norm.weight.shape == (size,) and norm.weight.is_contiguous())
     assert norm is None or norm.weight.dtype == torch.float32
     num_tiles = triton.cdiv(num_channels, tiles.block_n)
-    assert num_tiles * tiles.splits <= _MAX_PROGRAMS or tiles.splits == 1
-    assert tiles.block_n <= _MAX_TILE
-    assert not is_added or (num_parts == 1 and num_tiles <= _MAX_SQUARES)
+    assert num_tiles * tiles.splits <= MAX_PROGRAMS or tiles.splits == 1
+    assert tiles.block_n <= MAX_TILE
+    assert not is_added or (num_parts == 1 and num_tiles <= MAX_SQUARES)
     if not num_rows:
         return
     _multiply[(num_tiles, tiles.splits)](

@@ -40,7 +40,8 @@ class Key:
 
 @dataclass(frozen=True, slots=True)
 class ProductKey:
-    """A product of few rows: the shape of its weights, and the number of rows (products.ROW_COUNTS)."""
+    """A product of few rows, or with quantised weights: the weights' shape, and the number of rows
+    (products.ROW_COUNTS, quantised_products.ROW_COUNTS)."""
 
     kernel: str
     dtype: str
@@ -52,6 +53,11 @@ class ProductKey:
     def of(cls, dtype: torch.dtype, size: int, channels: int, rows: int) -> "ProductKey":
         """The key of weights [channels, size]."""
         return cls("skinny_product", str(dtype).removeprefix("torch."), size, channels, rows)
+
+    @classmethod
+    def of_codes(cls, form: str, dtype: torch.dtype, size: int, channels: int, rows: int) -> "ProductKey":
+        """The key of quantised weights [channels, size] of a form (CodeForm.name), with x of that dtype."""
+        return cls("quantised_product", f"{str(dtype).removeprefix('torch.')} x {form}", size, channels, rows)
 
 
 def tuned_product(key: ProductKey, architecture: int, tables: Path = TABLES) -> Mapping[str, int] | None:
@@ -74,7 +80,7 @@ def _table(path: Path) -> Mapping[Key | ProductKey, Mapping[str, int]]:
 def _entry(entry: Mapping[str, object]) -> tuple[Key | ProductKey, Mapping[str, int]]:
     values = entry["values"]
     assert isinstance(values, dict)
-    kind: type[Key | ProductKey] = ProductKey if entry["kernel"] == "skinny_product" else Key
+    kind: type[Key | ProductKey] = ProductKey if "channels" in entry else Key
     return kind(**{field.name: entry[field.name] for field in fields(kind)}), values  # type: ignore[arg-type]
 
 

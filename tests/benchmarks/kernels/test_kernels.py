@@ -14,7 +14,7 @@ import torch
 
 pytest.importorskip("triton")
 
-from benchmarks.kernels import measure, tune, tune_products
+from benchmarks.kernels import measure, tune, tune_products, tune_quantised
 from benchmarks.kernels.attention import PagedStep, Shape
 from benchmarks.kernels.case import Case, Goal
 from benchmarks.kernels.cases import all_cases
@@ -115,6 +115,19 @@ def test_products_that_are_faster_than_cublas_s_come_into_the_table_with_their_t
     assert swept(10.0, 9.0, *slow) == asdict(formula)
     assert swept(10.0, 12.0, *slow[1:], 9.0) == asdict(others[-1])
     assert swept(10.0, 9.9, *slow) == {}
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="kernels run in the interpreter where there is no device")
+def test_quantised_products_get_an_entry_where_other_tiles_than_the_formula_s_gain() -> None:
+    def swept(*times: float) -> list[dict[str, Any]]:
+        clock: Any = Script(*times * 100)
+        return list(tune_quantised.sweep(clock, 4, CPU, time.monotonic() + 1e9, ((64, 48),), (16,)))
+
+    assert swept(10.0) == []
+    found = swept(10.0, 9.0)
+    assert {entry["kernel"] for entry in found} == {"quantised_product"}
+    assert found[0]["dtype"] == "float16 x int4 with zeros in groups of 64"
+    assert found[0]["measured"] == {"microseconds": 9.0, "formula_microseconds": 10.0}
 
 
 def test_bytes_and_operations_of_attention_are_counted_by_hand() -> None:

@@ -12,7 +12,7 @@ from engine.kernels import reference
 from engine.kernels.gpu import choose_experts as choosing
 from engine.kernels.gpu import grouped_experts as grouping
 from engine.kernels.gpu.choose_experts import choose_experts, order_by_expert
-from engine.kernels.gpu.grouped_experts import _num_tiles, _tiles_for, grouped_experts
+from engine.kernels.gpu.grouped_experts import _tiles_for, grouped_experts, num_tiles
 from engine.kernels.gpu.operators import GpuOperators
 from engine.kernels.operators import ClampedGate, ExpertGroups, ExpertOptions, Routing, TanhGelu
 from engine.runner.warm_up import warm_up_steps
@@ -262,10 +262,10 @@ def test_the_grid_has_a_tile_for_every_row_of_any_choice() -> None:
                 scores = torch.rand(num_tokens, num_experts, generator=torch.Generator().manual_seed(seed)) + skew
                 counts = scores.topk(num_chosen).indices.flatten().bincount(minlength=num_experts)
                 needed = int((-(-counts // 16)).sum())
-                assert needed <= _num_tiles(num_tokens, num_experts, num_chosen, 16)
-    assert _num_tiles(1, 128, 8, 16) == 8
-    assert _num_tiles(16, 128, 8, 16) == 128
-    assert _num_tiles(17, 2, 1, 16) == 2
+                assert needed <= num_tiles(num_tokens, num_experts, num_chosen, 16)
+    assert num_tiles(1, 128, 8, 16) == 8
+    assert num_tiles(16, 128, 8, 16) == 128
+    assert num_tiles(17, 2, 1, 16) == 2
 
 
 @pytest.mark.parametrize(("num_experts", "num_chosen"), [(8, 2), (16, 2), (60, 4), (128, 8)])

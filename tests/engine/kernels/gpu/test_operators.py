@@ -75,5 +75,6 @@ def test_cuda_is_served_by_triton_unless_torch_is_asked_for() -> None:
     cuda = torch.device("cuda")
     assert choose_operators(cuda, torch.bfloat16, 1, allow_compiled=True).name == "triton"
     assert choose_operators(cuda, torch.bfloat16, 1, allow_compiled=False).name == "torch"
+    assert choose_operators(cuda, torch.bfloat16, 1, allow_compiled=True, has_int4_weights=True).name == "triton-int4"
     with pytest.raises(OperatorsUnavailable, match="int8 weights need the C"):
-        choose_operators(cuda, torch.bfloat16, 1, allow_compiled=True, has_int8_weights=True)
+        choose_operators(cuda, torch.bfloat16, 1, allow_compiled=False, has_int8_weights=True)

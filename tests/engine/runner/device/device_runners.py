@@ -12,6 +12,7 @@ import torch
 from engine.batch import ScheduledSequence
 from engine.config import EngineConfig
 from engine.core import EngineCore
+from engine.formats.selection import read_format
 from engine.kernels import reference
 from engine.kernels.operators import PLAIN_EXPERTS, ExpertOptions, ExpertsFunction, GroupedExperts, Operators, Routing
 from engine.kernels.reference import state_kernels
@@ -120,7 +121,12 @@ def with_operators(build: Builder, operators: Operators) -> Builder:
         folder = Path(parts.config.model)
         settings = ConfigReader(read_config(folder))
         weights = CheckpointWeights(
-            Checkpoint(folder), dtype=parts.dtype, device=parts.device, operators=operators, group=parts.group
+            Checkpoint(folder),
+            dtype=parts.dtype,
+            device=parts.device,
+            operators=operators,
+            group=parts.group,
+            quantised_by=read_format(settings),
         )
         with torch.inference_mode():
             model = architecture_of(settings).build(settings, weights)

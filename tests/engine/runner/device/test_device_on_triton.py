@@ -2,10 +2,9 @@
 interpreter, where a tape takes each kernel as one call."""
 
 import importlib.util
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -14,26 +13,21 @@ import torch
 
 from engine.kernels.prompt_libraries import PromptCase, open_libraries
 from engine.runner import EagerRunner, load_runner
-from engine.runner.build import Machinery
 from engine.runner.device.device_runner import DeviceRunner
 from engine.runner.device.prompt_attention import PromptChoice, StepBounds
 from engine.sampling_params import SamplingParams
-from tests.engine.checkpoints import TinyModel, save
-from tests.engine.runner.device.device_runners import FixedGauge, device_runner, llm_on, opaque_kernels, settings_for
+from tests.engine.checkpoints import save
+from tests.engine.runner.device.device_runners import device_runner, llm_on, settings_for
 from tests.engine.runner.device.fake_prompt_libraries import Faults, install_flash_infer
-from tests.engine.runner.device.tape import TapeRecorder, opaque
 from tests.engine.stepper import Running, Stepper, generate, random_prompt
 
 if importlib.util.find_spec("triton") is None:
     pytest.skip("Triton has no release for this platform (it is for Linux on x86-64)", allow_module_level=True)
 
 from engine.kernels import gpu
-from engine.kernels.gpu import activation, attention_tiles, norm, paged_attention, skinny_product, state_kernels
-from engine.kernels.gpu.norm import RMSNorm
-from engine.kernels.gpu.operators import GpuOperators
-from engine.kernels.gpu.products import Products
-from engine.kernels.operators import GroupedExperts, NormFunction, WorkTimer
-from engine.kernels.state_kernels import StateKernels
+from engine.kernels.gpu import attention_tiles, paged_attention
+from engine.kernels.operators import WorkTimer
+from tests.engine.runner.device.interpreted import Later, small, triton_runner
 
 HAS_CUDA = torch.cuda.is_available()
 PROMPTS = [random_prompt(index, length) for index, length in enumerate((9, 1))]
@@ -46,66 +40,6 @@ def _as_on_a_device() -> Iterator[None]:
     """NumPy warns where a device just wraps around."""
     with np.errstate(all="ignore"):
         yield
-
-
-class InterpretedOperators(GpuOperators):
-    """Those of CUDA, with kernels that a tape takes as single calls."""
-
-    silu_mul = staticmethod(opaque(activation.silu_mul))
-    gelu_tanh_mul = staticmethod(opaque(activation.gelu_tanh_mul))
-    gelu_tanh = staticmethod(opaque(activation.gelu_tanh))
-
-    @property
-    def state_kernels(self) -> StateKernels:
-        return opaque_kernels(state_kernels)
-
-    def __init__(self) -> None:
-        super().__init__(Products(multiply=opaque(skinny_product.multiply)))
-
-    def rms_norm(self, weight: torch.Tensor, eps: float) -> RMSNorm:
-        return RMSNorm(weight, eps, kernel=opaque(norm.rms_norm))
-
-    @property
-    def grouped_experts(self) -> GroupedExperts:
-        bind = super().grouped_experts
-        return lambda *matrices: opaque(bind(*matrices))
-
-    def layer_norm(self, weight: torch.Tensor, bias: torch.Tensor, eps: float) -> NormFunction:
-        return opaque(super().layer_norm(weight, bias, eps))
-
-
-class Later:
-    """A WorkTimer by which each work takes longer than the one before: our products, which are timed first, are
-    faster."""
-
-    def __init__(self) -> None:
-        self._seconds = 0.0
-
-    def __call__(self, work: Callable[[], None]) -> float:
-        self._seconds += 1.0
-        return self._seconds
-
-
-def triton_runner(folder: Path, *, timer: WorkTimer | None = None, **settings: object) -> DeviceRunner:
-    """A runner with two slots: graphs of one row and of two. timer: of products, where there is no device."""
-    settings = {"max_running": 2, "max_batched_tokens": 8, "max_model_len": 32, **settings}
-    if HAS_CUDA:
-        config = settings_for(folder, **{"device": "cuda", "dtype": "float32", "operators": "auto", **settings})
-        runner = load_runner(config).runner
-        assert isinstance(runner, DeviceRunner)
-        return runner
-    kernels = SimpleNamespace(**{name: opaque(getattr(gpu, name)) for name in gpu.__all__})
-    machinery = Machinery(kernels, "triton", TapeRecorder, FixedGauge(), timer)
-    return device_runner(folder, machinery, InterpretedOperators(), **settings)
-
-
-def small(name: str, folder: Path) -> TinyModel:
-    """Two layers, or what shows both kinds of a mixed model."""
-    changes: dict[str, object] = {"n_layer" if name == "gpt2" else "num_hidden_layers": 2}
-    if name == "qwen3.5":
-        changes |= {"layer_types": ["linear_attention", "full_attention"], "linear_num_key_heads": 1}
-        changes |= {"linear_num_value_heads": 2, "linear_value_head_dim": 8}
-    return save(name, folder, **changes)
 
 
 @pytest.mark.parametrize("name", ["qwen3", "gemma2", "gpt2", "mamba", "gpt-oss", "qwen2-moe", "qwen3.5"])
