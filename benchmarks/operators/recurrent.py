@@ -103,7 +103,7 @@ def _experts(
             return Linear.bind(operators, (torch.randn(outputs, inputs) * inputs**-0.5).to(dtype), None)
 
         mlps = [GatedMLP(linear(2 * ffn, hidden), linear(hidden, ffn), operators.silu_mul) for _ in range(experts)]
-        mix = chosen_by_host(mlps, Routing(num_chosen, sums_to_one=True))
+        mix = chosen_by_host(operators, mlps, Routing(num_chosen, sums_to_one=True))
         x = torch.randn(rows, hidden).to(dtype)
         chosen = torch.arange(num_choices).view(rows, num_chosen) % experts
         scores = torch.zeros(rows, experts).scatter_(1, chosen, 1.0).to(dtype)

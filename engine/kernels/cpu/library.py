@@ -29,8 +29,11 @@ _SIGNATURES = {
     "draw": _P + _I + 7 * _P + 2 * _I,
     "causal_conv": _P + _I + 3 * _P + _I + 3 * _P + _I + _P + 3 * _I,
     "selective_scan": 5 * (_P + _I) + 3 * _P + _I + 3 * _P + _I + _P + 2 * _I,
+    "choose_experts": _P + _I + 2 * _P + 4 * _I,
+    "mix_experts": 2 * _P + _I + 3 * _P + _I,
     "gated_norm": 2 * _P + _I + 2 * _P + 4 * _I + _F,
     "gated_delta": 4 * (_P + _I) + 4 * _P + _I + 3 * _P + _I + _P + 4 * _I + _F,
+    "channel_delta": 4 * (_P + _I) + 4 * _P + _I + 3 * _P + _I + _P + 4 * _I + _F,
     "head_scan": 4 * (_P + _I) + 3 * _P + 2 * _F + _P + _I + 3 * _P + _I + _P + 4 * _I,
     "run_steps": _P + _I + _P,
 }

@@ -1,6 +1,8 @@
 """The operators on CUDA devices: norms, activations, experts and recurrent states in Triton, products by cuBLAS, or for
 few rows in Triton where that is faster (products.py)."""
 
+from collections.abc import Sequence
+
 import torch
 import torch.nn.functional as F
 
@@ -11,6 +13,7 @@ from engine.kernels.gpu.skinny_product import Activation
 from engine.kernels.operators import (
     PLAIN_EXPERTS,
     ExpertOptions,
+    ExpertParts,
     ExpertsFunction,
     GroupedExperts,
     LinearFunction,
@@ -50,6 +53,10 @@ class GpuOperators:
             return mix
 
         return bind
+
+    def mixture(self, experts: Sequence[ExpertParts], routing: Routing) -> None:
+        """None: grouped_experts has all experts but quantised ones, each of which is called by itself."""
+        return None
 
     def recorder(self) -> LayerRecorder:
         """Records layers for steps of few rows."""
