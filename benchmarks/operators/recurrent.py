@@ -30,8 +30,8 @@ def hybrid_cases(num_threads: int, *, is_quick: bool) -> Iterator[Case]:
             yield _head_scan(operators, rows, tokens, dtype, *((2, 8, 8) if is_quick else (24, 64, 128)))
             yield _selective_scan(operators, rows, tokens, dtype, *((24, 4) if is_quick else (1536, 16)))
             for is_by_channel in (False, True):
-                sizes = (2, 8, 8) if is_quick else (8, 128, 128)
-                yield _delta(operators, rows, tokens, dtype, *sizes, is_by_channel=is_by_channel)
+                heads = (2, 8, 8) if is_quick else (8, 128, 128)
+                yield _delta(operators, rows, tokens, dtype, *heads, is_by_channel=is_by_channel)
             sizes = (4, 2, 32, 16) if is_quick else (32, 4, 768, 384)
             yield _experts(operators, rows * tokens, dtype, *sizes)
 

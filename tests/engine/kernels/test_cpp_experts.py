@@ -50,12 +50,12 @@ def one_by_one(
     """The sum in float32 of what each chosen expert gives."""
     chosen, weights = choose_experts(scores, routing)
     total = torch.zeros(x.shape)
-    for index, expert in enumerate(experts):
+    for index in range(len(experts)):
         tokens, places = (chosen == index).nonzero(as_tuple=True)
         if len(tokens):
             factors = weights[tokens, places, None]
             own = (x[tokens].float() * factors).to(x.dtype) if routing.scales_inputs else x[tokens]
-            result = expert.partial(own).float()
+            result = experts[index].partial(own).float()
             total.index_add_(0, tokens, result if routing.scales_inputs else result * factors)
     return total.to(x.dtype)
 
