@@ -29,7 +29,9 @@ def hybrid_cases(num_threads: int, *, is_quick: bool) -> Iterator[Case]:
         for rows, tokens in loads:
             yield _head_scan(operators, rows, tokens, dtype, *((2, 8, 8) if is_quick else (24, 64, 128)))
             yield _selective_scan(operators, rows, tokens, dtype, *((24, 4) if is_quick else (1536, 16)))
-            yield _gated_delta(operators, rows, tokens, dtype, *((2, 8, 8) if is_quick else (8, 128, 128)))
+            for is_by_channel in (False, True):
+                heads = (2, 8, 8) if is_quick else (8, 128, 128)
+                yield _delta(operators, rows, tokens, dtype, *heads, is_by_channel=is_by_channel)
             sizes = (4, 2, 32, 16) if is_quick else (32, 4, 768, 384)
             yield _experts(operators, rows * tokens, dtype, *sizes)
 
@@ -71,24 +73,37 @@ def _selective_scan(
     return _case("selective scan (Mamba)", operators, text, dtype, moved, 7 * count * channels * numbers, make)
 
 
-def _gated_delta(
-    operators: Operators, rows: int, tokens: int, dtype: torch.dtype, heads: int, key_dim: int, value_dim: int
+def _delta(
+    operators: Operators,
+    rows: int,
+    tokens: int,
+    dtype: torch.dtype,
+    heads: int,
+    key_dim: int,
+    value_dim: int,
+    *,
+    is_by_channel: bool,
 ) -> Case:
-    """Per number of the state: decay; product and sum of reading by the key, of the update and of the query."""
+    """Per number of the state: decay; product and sum of reading by the key, of the update and of the query.
+    is_by_channel: with a decay for every channel of a key (Kimi delta attention)."""
     count = rows * tokens
-    state = heads * key_dim * value_dim
-    moved = 8 * rows * state + count * heads * (2 * key_dim + 3 * value_dim + 2) * dtype.itemsize
+    state, num_decays = heads * key_dim * value_dim, heads * (key_dim if is_by_channel else 1)
+    moved = 8 * rows * state + count * heads * (2 * key_dim + 3 * value_dim + 1) * dtype.itemsize
+    moved += count * num_decays * dtype.itemsize
 
     def make() -> Callable[[], object]:
         qkv = torch.randn(count, heads * (2 * key_dim + value_dim)).to(dtype)
         gate = torch.randn(count, heads * value_dim).to(dtype)
-        a, b = (torch.randn(count, heads).to(dtype) for _ in range(2))
-        weights = DeltaWeights(-0.1 * torch.rand(heads), torch.zeros(heads), torch.ones(value_dim), 1e-6)
+        a, b = (torch.randn(count, size).to(dtype) for size in (num_decays, heads))
+        weights = DeltaWeights(-0.1 * torch.rand(heads), torch.zeros(num_decays), torch.ones(value_dim), 1e-6)
         states = _states(rows, tokens, heads, key_dim, value_dim)
-        return lambda: operators.state_kernels.gated_delta(qkv, gate, a, b, weights, states)
+        kernels = operators.state_kernels
+        read = kernels.channel_delta if is_by_channel else kernels.gated_delta
+        return lambda: read(qkv, gate, a, b, weights, states)
 
     text = f"{_load(rows, tokens)}, {heads} x {key_dim} x {value_dim}"
-    return _case("gated delta", operators, text, dtype, moved, 7 * count * state, make)
+    name = "delta by channel (Kimi)" if is_by_channel else "gated delta"
+    return _case(name, operators, text, dtype, moved, 7 * count * state, make)
 
 
 def _experts(
@@ -103,7 +118,7 @@ def _experts(
             return Linear.bind(operators, (torch.randn(outputs, inputs) * inputs**-0.5).to(dtype), None)
 
         mlps = [GatedMLP(linear(2 * ffn, hidden), linear(hidden, ffn), operators.silu_mul) for _ in range(experts)]
-        mix = chosen_by_host(mlps, Routing(num_chosen, sums_to_one=True))
+        mix = chosen_by_host(operators, mlps, Routing(num_chosen, sums_to_one=True))
         x = torch.randn(rows, hidden).to(dtype)
         chosen = torch.arange(num_choices).view(rows, num_chosen) % experts
         scores = torch.zeros(rows, experts).scatter_(1, chosen, 1.0).to(dtype)

@@ -4,7 +4,7 @@ One implementation is chosen when a model is loaded (kernels/__init__.py) and ha
 weights bind them once, in a layout of their own. R = rows, T = tokens.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol, runtime_checkable
 
@@ -132,6 +132,14 @@ class AdapterShape:
     device: torch.device
 
 
+class ExpertParts(NamedTuple):
+    """The operators of one expert: down(activation(up(x)))."""
+
+    up: LinearFunction
+    activation: Activation
+    down: LinearFunction
+
+
 class GroupedExperts(Protocol):
     """Binds the matrices of experts to the function of them."""
 
@@ -241,7 +249,12 @@ class Operators(Protocol):
     @property
     def grouped_experts(self) -> GroupedExperts | None:
         """Chooses experts and computes them without reading numbers on the host, which would wait for the device.
-        None: the host chooses, and each expert has products of its own."""
+        None: the host chooses (mixture)."""
+        ...
+
+    def mixture(self, experts: Sequence[ExpertParts], routing: Routing) -> ExpertsFunction | None:
+        """Experts with products of their own, which may be quantised, in one call. None: there is none for these
+        operators, and each expert is called by itself."""
         ...
 
     @property

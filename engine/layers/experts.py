@@ -1,8 +1,8 @@
 """Mixture of experts: each token goes through the few MLPs to which a router gives the highest probability.
 
 Where the operators have a grouped product of gated MLPs, the experts' weights lie one after another, the device
-chooses, and a step of any number of tokens can be a CUDA graph. Without one the host chooses, and each chosen expert
-runs on its own tokens, which is free on CPU.
+chooses, and a step of any number of tokens can be a CUDA graph. Without one each expert has products of its own: on CPU
+one call chooses and computes them all; elsewhere the host chooses, and calls each chosen expert on its own tokens.
 """
 
 from collections.abc import Sequence
@@ -17,6 +17,7 @@ from engine.kernels.operators import (
     Activation,
     ClampedGate,
     ExpertOptions,
+    ExpertParts,
     ExpertsFunction,
     GroupedExperts,
     Operators,
@@ -80,7 +81,7 @@ class Experts:
             grouped = _grouped(weights, routing)
         if grouped is None:
             mlps = [load_expert(weights, expert, hidden, ffn, has_all_rows=False) for expert in names]
-            return cls(router, chosen_by_host(mlps, routing), waits=True, summed_over=group)
+            return cls(router, chosen_by_host(weights.operators, mlps, routing), waits=True, summed_over=group)
         return cls(router, grouped(*_stacked(weights, names, hidden, ffn), routing), waits=False, summed_over=group)
 
     @classmethod
@@ -127,14 +128,15 @@ class Experts:
             if quantised is not None:
                 return cls(router, quantised, waits=False, summed_over=summed_over)
         mlps = [_cut_out(weights, index, gate_up, down, options, summed_over) for index in range(len(down))]
-        return cls(router, chosen_by_host(mlps, routing), waits=True, summed_over=summed_over)
+        mixture = chosen_by_host(weights.operators, mlps, routing)
+        return cls(router, mixture, waits=True, summed_over=summed_over)
 
     @classmethod
-    def plain(cls, router: Linear, mlps: Sequence[MLP], routing: Routing) -> Self:
+    def plain(cls, operators: Operators, router: Linear, mlps: Sequence[MLP], routing: Routing) -> Self:
         """Whole experts without a gate (Nemotron 3). The grouped product of the operators has none: the host
         chooses."""
         _check_choice(routing, len(mlps))
-        return cls(router, chosen_by_host(mlps, routing), waits=True, summed_over=None)
+        return cls(router, chosen_by_host(operators, mlps, routing), waits=True, summed_over=None)
 
     def __call__(self, x: torch.Tensor, routed_by: torch.Tensor | None = None) -> torch.Tensor:
         """x [T, hidden] -> [T, hidden]. routed_by: what the router reads; None: x."""
@@ -164,8 +166,17 @@ class WithSharedExpert:
         return self._shared.completed(self._experts.partial(x) + shared)
 
 
-def chosen_by_host(experts: Sequence[GatedMLP] | Sequence[MLP], routing: Routing) -> ExpertsFunction:
-    """The mixture in which each expert has products of its own: the host reads which ones some token chooses."""
+def chosen_by_host(
+    operators: Operators, experts: Sequence[GatedMLP] | Sequence[MLP], routing: Routing
+) -> ExpertsFunction:
+    """The mixture in which each expert has products of its own: in one call of the operators if they have that for
+    these, otherwise each by itself."""
+    parts = [ExpertParts(expert.up.multiply, expert.activation, expert.down.multiply) for expert in experts]
+    return operators.mixture(parts, routing) or each_by_itself(experts, routing)
+
+
+def each_by_itself(experts: Sequence[GatedMLP] | Sequence[MLP], routing: Routing) -> ExpertsFunction:
+    """The host reads which experts some token chooses, and calls them one after another."""
 
     choose = _choose_by_softmax if routing.is_plain else choose_experts
 

@@ -2,7 +2,7 @@
 heads and Mamba-2 layers."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -11,10 +11,11 @@ from engine.attention.backend import AttentionShape, ForwardBatch, StateShape
 from engine.errors import CheckpointError
 from engine.json_files import quoted
 from engine.layers.attention import SelfAttention
-from engine.layers.decoder import Decoder, DecoderLayer
+from engine.layers.decoder import Decoder, DecoderLayer, Mixer
 from engine.layers.embedding import TokenEmbedding
 from engine.layers.linear import Linear
 from engine.layers.mamba2 import Mamba2Sizes
+from engine.layers.mlp import FeedForward
 from engine.layers.norm import RMSNorm
 from engine.layers.rotary import Rotary
 from engine.layers.weights import WeightSource
@@ -35,6 +36,17 @@ class HybridParts:
     rotary: Rotary | None = None  #: None: no layer rotates heads
     embedding_factor: float = 1.0
     logit_factor: float = 1.0
+
+
+@dataclass(frozen=True)
+class HybridKinds:
+    """What the layers of load_hybrid are."""
+
+    has_attention: Sequence[bool]  #: by layer; the others are recurrent
+    state_shapes: tuple[StateShape, StateShape]  #: of a recurrent layer
+    recurrence: Callable[[str, int], Mixer]  #: (name, id of its first state) -> the mixer of a recurrent layer
+    feed_forward: Callable[[str, int], FeedForward]  #: (name, index of the layer) -> its feed-forward part
+    norm_eps: float  #: of all norms
 
 
 class HybridLM:
@@ -92,6 +104,50 @@ def load_attention(
         Linear.fused(weights, qkv, hidden, [query_size, kv_size, kv_size], bias=bias),
         Linear.load(weights, f"{name}.o_proj", query_size, hidden, bias=bias),
     )
+
+
+def load_hybrid(
+    config: ConfigReader,
+    weights: WeightSource,
+    kinds: HybridKinds,
+    *,
+    rotary: Rotary | None = None,
+    has_attention_bias: bool = False,
+) -> HybridLM:
+    """A model of attention layers and recurrent layers under the names of tensors that Jamba and Bamba share. rotary:
+    rotates the heads of all attention layers."""
+    hidden, vocab_size = config.require("hidden_size", int), config.require("vocab_size", int)
+    eps, shape, layers = kinds.norm_eps, read_shape(config), []
+    for index, is_attention in enumerate(kinds.has_attention):
+        name, num_attention = f"model.layers.{index}", sum(kinds.has_attention[:index])
+        mixer: Mixer
+        if is_attention:
+            attention = f"{name}.self_attn"
+            mixer = load_attention(weights, attention, num_attention, shape, hidden, bias=has_attention_bias)
+        else:
+            mixer = kinds.recurrence(f"{name}.mamba", 2 * (index - num_attention))
+        layers.append(
+            DecoderLayer(
+                mixer_norm=RMSNorm.load(weights, f"{name}.input_layernorm", hidden, eps),
+                mixer=mixer,
+                mlp_norm=RMSNorm.load(weights, f"{name}.pre_ff_layernorm", hidden, eps),
+                mlp=kinds.feed_forward(f"{name}.feed_forward", index),
+                rotation=None if rotary is None else 0,
+            )
+        )
+    head = None if config.get("tie_word_embeddings", bool, False) else "lm_head"
+    num_attention = sum(kinds.has_attention)
+    parts = HybridParts(
+        vocab_size=vocab_size,
+        max_positions=config.get("max_position_embeddings", int, 262_144),
+        attention_shapes=(shape,) * num_attention,
+        state_shapes=kinds.state_shapes * (len(layers) - num_attention),
+        tokens=TokenEmbedding.load(weights, "model.embed_tokens", vocab_size, hidden, head=head),
+        layers=layers,
+        norm=RMSNorm.load(weights, "model.final_layernorm", hidden, eps),
+        rotary=rotary,
+    )
+    return HybridLM(parts, weights)
 
 
 def read_mamba2_sizes(config: ConfigReader, num_channels: int | None = None) -> Mamba2Sizes:

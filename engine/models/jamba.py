@@ -2,8 +2,6 @@
 embedding of positions."""
 
 from engine.kernels.operators import Routing
-from engine.layers.decoder import DecoderLayer, Mixer
-from engine.layers.embedding import TokenEmbedding
 from engine.layers.experts import ExpertNames, Experts, load_expert
 from engine.layers.linear import Linear
 from engine.layers.mamba import Mamba, MambaSizes, MambaWeights
@@ -11,7 +9,7 @@ from engine.layers.mlp import FeedForward
 from engine.layers.norm import RMSNorm
 from engine.layers.weights import WeightSource
 from engine.models.config_reader import ConfigReader
-from engine.models.hybrid import HybridLM, HybridParts, load_attention, read_shape
+from engine.models.hybrid import HybridKinds, HybridLM, load_hybrid
 from engine.models.mamba import read_rank
 
 
@@ -20,46 +18,23 @@ def jamba(config: ConfigReader, weights: WeightSource) -> HybridLM:
     config.expect("hidden_act", "silu")
     num_layers = config.require("num_hidden_layers", int)
     period, offset = config.get("attn_layer_period", int, 8), config.get("attn_layer_offset", int, 4)
-    has_attention = [index % period == offset for index in range(num_layers)]
-    sizes, shape = _sizes(config), read_shape(config)
-    hidden, eps = sizes.hidden, config.get("rms_norm_eps", float, 1e-6)
-    vocab_size = config.require("vocab_size", int)
-    layers = []
-    for index in range(num_layers):
-        name = f"model.layers.{index}"
-        num_attention = sum(has_attention[:index])
-        if has_attention[index]:
-            mixer: Mixer = load_attention(weights, f"{name}.self_attn", num_attention, shape, hidden)
-        else:
-            mixer = _recurrence(weights, f"{name}.mamba", index - num_attention, sizes, eps)
-        layers.append(
-            DecoderLayer(
-                mixer_norm=RMSNorm.load(weights, f"{name}.input_layernorm", hidden, eps),
-                mixer=mixer,
-                mlp_norm=RMSNorm.load(weights, f"{name}.pre_ff_layernorm", hidden, eps),
-                mlp=_feed_forward(config, index, f"{name}.feed_forward", hidden, weights),
-            )
-        )
-    head = None if config.get("tie_word_embeddings", bool, False) else "lm_head"
-    parts = HybridParts(
-        vocab_size=vocab_size,
-        max_positions=config.get("max_position_embeddings", int, 262_144),
-        attention_shapes=(shape,) * sum(has_attention),
-        state_shapes=sizes.state_shapes(weights.dtype) * (num_layers - sum(has_attention)),
-        tokens=TokenEmbedding.load(weights, "model.embed_tokens", vocab_size, hidden, head=head),
-        layers=layers,
-        norm=RMSNorm.load(weights, "model.final_layernorm", hidden, eps),
+    sizes, eps = _sizes(config), config.get("rms_norm_eps", float, 1e-6)
+    kinds = HybridKinds(
+        has_attention=[index % period == offset for index in range(num_layers)],
+        state_shapes=sizes.state_shapes(weights.dtype),
+        recurrence=lambda name, state_id: _recurrence(weights, name, state_id, sizes, eps),
+        feed_forward=lambda name, index: _feed_forward(config, index, name, sizes.hidden, weights),
+        norm_eps=eps,
     )
-    return HybridLM(parts, weights)
+    return load_hybrid(config, weights, kinds)
 
 
-def _recurrence(weights: WeightSource, name: str, index: int, sizes: MambaSizes, eps: float) -> Mamba:
-    """The recurrent layer with that many recurrent layers before it."""
+def _recurrence(weights: WeightSource, name: str, state_id: int, sizes: MambaSizes, eps: float) -> Mamba:
     norms = [
         RMSNorm.load(weights, f"{name}.{part}_layernorm", size, eps)
         for part, size in (("dt", sizes.rank), ("b", sizes.num_states), ("c", sizes.num_states))
     ]
-    return Mamba(2 * index, 2 * index + 1, MambaWeights.load(weights, name, sizes, (norms[0], norms[1], norms[2])))
+    return Mamba(state_id, state_id + 1, MambaWeights.load(weights, name, sizes, (norms[0], norms[1], norms[2])))
 
 
 def _feed_forward(config: ConfigReader, index: int, name: str, hidden: int, weights: WeightSource) -> FeedForward:

@@ -65,6 +65,7 @@ class NemotronMixture:
         correction = weights.take(f"{name}.gate.e_score_correction_bias", num_experts, dtype=torch.float32)
         latent = hidden if settings.latent is None else settings.latent
         experts = Experts.plain(
+            weights.operators,
             Linear.load(weights, f"{name}.gate", hidden, num_experts, bias=False),
             [
                 load_plain(

@@ -71,11 +71,15 @@ static void keep_last(const ConvArgs<T>& a, T* state, bool is_new, Range tokens,
   }
 }
 
+constexpr int64_t kAhead = 4;  // sequences whose states are prefetched
+
 template <typename T>
 static void causal_conv(const ConvArgs<T>& a, Team& team) {
   team.each((a.num_channels + kConvChannels - 1) / kConvChannels, [&](int64_t item, int64_t) {
     const int64_t first = item * kConvChannels, last = std::min(first + kConvChannels, a.num_channels);
     for (int64_t sequence = 0; sequence < a.states.num_sequences; sequence++) {
+      for (int64_t k = 0; k + 1 < a.num_taps; k++)
+        a.states.fetch(sequence + kAhead, k * a.num_channels + first, last - first);
       const Range tokens = a.states.tokens(sequence);
       T* const state = a.states.state(sequence);
       if (state == nullptr) {

@@ -64,6 +64,7 @@ class CppGroupedLinear(CppLinear):
         self.bias = bias
         self.num_outputs, self.num_inputs = groups.shape
         self.grouped_address = ctypes.addressof(groups.weights)
+        self.bits, self.has_book = groups.weights.bits, bool(groups.weights.book)
         self.row_bytes, self.scale_bytes = groups.num_columns, _ROW_BLOCK_BYTES * groups.num_blocks
         self._call = library.function("linear_grouped", dtype)
         self._num_threads = library.num_threads

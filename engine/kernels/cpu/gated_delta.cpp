@@ -1,5 +1,6 @@
-// The gated delta rule (Yang et al. 2024) with the gated norm of its output, on states in pages. The contract is
-// StateKernels.gated_delta in engine/kernels/state_kernels.py.
+// The gated delta rule (Yang et al. 2024) with the gated norm of its output, on states in pages; and Kimi delta attention
+// (arXiv 2510.26692), which has a decay for every channel of a key and a sigmoid in place of silu. The contracts are
+// StateKernels.gated_delta and channel_delta in engine/kernels/state_kernels.py.
 //
 // One thread computes a value head of a sequence, block by block of value channels: the channels of a state do not
 // depend on each other. A block of the state is copied into a buffer that stays in the first level cache, and a tile of
@@ -24,10 +25,10 @@ template <typename T>
 struct DeltaArgs {
   const T* qkv;        // [tokens, 2 G D + H V]: queries, keys, values
   const T* gate;       // [tokens, H V]
-  const T* steps;      // [tokens, H]: a state decays by exp(rate * softplus(step + step_bias))
+  const T* steps;      // [tokens, H], by channel [tokens, H D]: a state decays by exp(rate * softplus(step + step_bias))
   const T* strengths;  // [tokens, H], before the sigmoid
   int64_t qkv_stride, gate_stride, steps_stride, strengths_stride;
-  const float *rates, *step_bias;  // [H]
+  const float *rates, *step_bias;  // [H]; step_bias by channel [H D]
   const float* norm;               // [V]
   States<float> states;            // [H, D, V]
   T* y;                            // [tokens, H V]
@@ -40,15 +41,23 @@ constexpr int kBlock = kVectors * kLanes;
 constexpr int64_t kTile = 32;             // tokens
 constexpr float kLengthEps = 1e-6f;
 
+// What a token brings to a value head, beside its value.
+struct Token {
+  const float* keys;    // [3, D]: key and query as they read a state that has not decayed yet; the key itself
+  const float* decays;  // [D], or one for all channels of the key
+  float strength, overlap;  // overlap: key times query
+};
+
 // The buffers of one thread.
 struct Buffers {
   Buffers(int64_t key_dim, int64_t value_dim)
-      : state(key_dim * kBlock), keys(kTile * 2 * key_dim), read(kTile * (value_dim + kBlock)) {}
+      : state(key_dim * kBlock), keys(kTile * 3 * key_dim), decays(kTile * key_dim), read(kTile * (value_dim + kBlock)) {}
 
-  std::vector<float> state;  // [D, kBlock]
-  std::vector<float> keys;   // [tile, 2, D]: keys and queries of length one
-  std::vector<float> read;   // [tile, V, padded to whole blocks]: what the queries read
-  float decay[kTile], strength[kTile];
+  std::vector<float> state;   // [D, kBlock]
+  std::vector<float> keys;    // [tile, 3, D]: Token::keys
+  std::vector<float> decays;  // [tile, D]: Token::decays
+  std::vector<float> read;    // [tile, V, padded to whole blocks]: what the queries read
+  Token tokens[kTile];
 };
 
 template <typename T>
@@ -82,27 +91,27 @@ AGON_INLINE void unit(float* to, const T* x, int64_t size, float scale) {
 }
 
 // One token on a block of the state [D, kBlock]: decays it, adds key (strength (value - what key reads of it)), and
-// returns in `read` what the query reads. keys [2, D]: key, query.
-AGON_INLINE void advance(float* state, const float* keys, int64_t key_dim, float decay, float strength,
-                         const Floats* value, Floats* read) {
+// returns in `read` what the query reads.
+template <bool kByChannel>
+AGON_INLINE void advance(float* state, const Token& token, int64_t key_dim, const Floats* value, Floats* read) {
   Floats sums[2][kVectors];
   for (auto& row : sums)
     for (auto& column : row) column = splat(0.0f);
-  float overlap = 0.0f;
   for (int64_t i = 0; i < key_dim; i++) {
     Floats old[kVectors];
     for (int c = 0; c < kVectors; c++) old[c] = load(state + i * kBlock + c * kLanes);
-    add_products(sums, keys + i, key_dim, old);
-    overlap += keys[i] * keys[key_dim + i];
+    add_products(sums, token.keys + i, key_dim, old);
   }
   Floats added[kVectors];
   for (int c = 0; c < kVectors; c++) {
-    added[c] = (value[c] - sums[0][c] * decay) * strength;
-    read[c] = sums[1][c] * decay + added[c] * overlap;
+    added[c] = (value[c] - sums[0][c]) * token.strength;
+    read[c] = sums[1][c] + added[c] * token.overlap;
   }
-  const Floats factor = splat(decay);
+  const float* const keys = token.keys + 2 * key_dim;
+  Floats factor = splat(token.decays[0]);
   for (int64_t i = 0; i < key_dim; i++) {
     const Floats key = as_floats(splat_word_at(keys + i));
+    if constexpr (kByChannel) factor = as_floats(splat_word_at(token.decays + i));
 #pragma GCC unroll 4
     for (int c = 0; c < kVectors; c++) {
       float* const at = state + i * kBlock + c * kLanes;
@@ -111,25 +120,50 @@ AGON_INLINE void advance(float* state, const float* keys, int64_t key_dim, float
   }
 }
 
-// Keys and queries of a tile of tokens, and their decays and strengths, for one value head.
-template <typename T>
-void prepare(const DeltaArgs<T>& a, int64_t head, int64_t first, int64_t count, Buffers& to) {
-  const int64_t key_head = head / (a.num_heads / a.num_key_heads), key_size = a.num_key_heads * a.key_dim;
-  const float scale = 1.0f / std::sqrt(float(a.key_dim));
-  for (int64_t t = 0; t < count; t++) {
-    const T* query = a.qkv + (first + t) * a.qkv_stride + key_head * a.key_dim;
-    float* const keys = to.keys.data() + t * 2 * a.key_dim;
-    unit(keys, query + key_size, a.key_dim, 1.0f);
-    unit(keys + a.key_dim, query, a.key_dim, scale);
-    const float x = to_float(a.steps[(first + t) * a.steps_stride + head]) + a.step_bias[head];
-    const float step = x > 20.0f ? x : std::log1p(std::exp(x));
-    to.decay[t] = std::exp(a.rates[head] * step);
-    to.strength[t] = 1.0f / (1.0f + std::exp(-to_float(a.strengths[(first + t) * a.strengths_stride + head])));
+// The decay of a head's state by one token: decays [1], or [D] by channel.
+template <bool kByChannel, typename T>
+void find_decays(const DeltaArgs<T>& a, int64_t head, int64_t token, float* decays) {
+  const T* const steps = a.steps + token * a.steps_stride;
+  if constexpr (kByChannel) {
+    const int64_t first = head * a.key_dim;
+    for (int64_t i = 0; i < a.key_dim; i += kLanes) {
+      const int64_t n = a.key_dim - i;
+      const Floats step = softplus(load_some(steps + first + i, n) + load_some(a.step_bias + first + i, n));
+      store_some(decays + i, exp(a.rates[head] * step), n);
+    }
+  } else {
+    const float x = to_float(steps[head]) + a.step_bias[head];
+    decays[0] = std::exp(a.rates[head] * (x > 20.0f ? x : std::log1p(std::exp(x))));
   }
 }
 
-// y = norm(read) * silu(gate), all [V].
-template <typename T>
+// A tile of tokens for one value head.
+template <bool kByChannel, typename T>
+void prepare(const DeltaArgs<T>& a, int64_t head, int64_t first, int64_t count, Buffers& to) {
+  const int64_t D = a.key_dim, key_head = head / (a.num_heads / a.num_key_heads), key_size = a.num_key_heads * D;
+  const float scale = 1.0f / std::sqrt(float(D));
+  for (int64_t t = 0; t < count; t++) {
+    const T* query = a.qkv + (first + t) * a.qkv_stride + key_head * D;
+    float *const keys = to.keys.data() + t * 3 * D, *const queries = keys + D, *const own = queries + D;
+    float* const decays = to.decays.data() + t * D;
+    unit(own, query + key_size, D, 1.0f);
+    unit(queries, query, D, scale);
+    find_decays<kByChannel>(a, head, first + t, decays);
+    const float overlap =
+        sum_of(D, [&](int64_t i, int64_t n) { return load_some(own + i, n) * load_some(queries + i, n); });
+    for (int64_t i = 0; i < D; i += kLanes) {
+      const int64_t n = D - i;
+      const Floats decay = kByChannel ? load_some(decays + i, n) : splat(decays[0]);
+      store_some(keys + i, load_some(own + i, n) * decay, n);
+      store_some(queries + i, load_some(queries + i, n) * decay, n);
+    }
+    const float strength = 1.0f / (1.0f + std::exp(-to_float(a.strengths[(first + t) * a.strengths_stride + head])));
+    to.tokens[t] = {keys, decays, strength, overlap};
+  }
+}
+
+// y = norm(read) * silu(gate), or sigmoid(gate); all [V].
+template <bool kHasSigmoid, typename T>
 void gated_norm(T* y, const float* read, const T* gate, const float* scales, int64_t size, float eps) {
   const float squares = sum_of(size, [&](int64_t i, int64_t n) {
     const Floats v = load_some(read + i, n);
@@ -139,12 +173,14 @@ void gated_norm(T* y, const float* read, const T* gate, const float* scales, int
   for (int64_t i = 0; i < size; i += kLanes) {
     const int64_t n = size - i;
     const Floats z = load_some(gate + i, n);
-    store_some(y + i, load_some(read + i, n) * factor * load_some(scales + i, n) * (z / (1.0f + exp(-z))), n);
+    store_some(y + i, load_some(read + i, n) * factor * load_some(scales + i, n) * ((kHasSigmoid ? splat(1.0f) : z) / (1.0f + exp(-z))),
+               n);
   }
 }
 
-// One value head of one sequence.
-template <typename T>
+// One value head of one sequence. kByChannel: a decay for every channel of a key, and a sigmoid for the gate (Kimi delta
+// attention).
+template <bool kByChannel, typename T>
 void advance_head(const DeltaArgs<T>& a, int64_t sequence, int64_t head, Buffers& buffers) {
   const Range tokens = a.states.tokens(sequence);
   const int64_t value_dim = a.value_dim, y_stride = a.num_heads * value_dim;
@@ -160,7 +196,7 @@ void advance_head(const DeltaArgs<T>& a, int64_t sequence, int64_t head, Buffers
   bool is_new = a.states.is_new(sequence);
   for (int64_t first = tokens.first; first < tokens.last; first += kTile, is_new = false) {
     const int64_t count = std::min(kTile, tokens.last - first);
-    prepare(a, head, first, count, buffers);
+    prepare<kByChannel>(a, head, first, count, buffers);
     for (int64_t block = 0; block < value_dim; block += kBlock) {
       const int64_t width = value_dim - block;
       for (int64_t i = 0; i < a.key_dim; i++)
@@ -170,8 +206,7 @@ void advance_head(const DeltaArgs<T>& a, int64_t sequence, int64_t head, Buffers
         const T* value = a.qkv + (first + t) * a.qkv_stride + 2 * a.num_key_heads * a.key_dim + head * value_dim + block;
         Floats values[kVectors], read[kVectors];
         for (int c = 0; c < kVectors; c++) values[c] = load_some(value + c * kLanes, width - c * kLanes);
-        const float* const keys = buffers.keys.data() + t * 2 * a.key_dim;
-        advance(state, keys, a.key_dim, buffers.decay[t], buffers.strength[t], values, read);
+        advance<kByChannel>(state, buffers.tokens[t], a.key_dim, values, read);
         for (int c = 0; c < kVectors; c++) store(buffers.read.data() + t * padded + block + c * kLanes, read[c]);
       }
       for (int64_t i = 0; i < a.key_dim; i++)
@@ -180,16 +215,16 @@ void advance_head(const DeltaArgs<T>& a, int64_t sequence, int64_t head, Buffers
     }
     for (int64_t t = 0; t < count; t++) {
       const T* gate = a.gate + (first + t) * a.gate_stride + head * value_dim;
-      gated_norm(y + (first + t) * y_stride, buffers.read.data() + t * padded, gate, a.norm, value_dim, a.eps);
+      gated_norm<kByChannel>(y + (first + t) * y_stride, buffers.read.data() + t * padded, gate, a.norm, value_dim, a.eps);
     }
   }
 }
 
-template <typename T>
+template <bool kByChannel, typename T>
 void gated_delta(const DeltaArgs<T>& a, Team& team) {
   Buffers buffers(a.key_dim, a.value_dim);
   team.each(a.states.num_sequences * a.num_heads,
-            [&](int64_t item, int64_t) { advance_head(a, item / a.num_heads, item % a.num_heads, buffers); });
+            [&](int64_t item, int64_t) { advance_head<kByChannel>(a, item / a.num_heads, item % a.num_heads, buffers); });
 }
 
 }  // namespace
@@ -198,9 +233,10 @@ void gated_delta(const DeltaArgs<T>& a, Team& team) {
 
 extern "C" {
 
-// agon_gated_delta_{f32,bf16}: for Python (CppStateKernels in engine/kernels/cpu/state_kernels.py).
-#define AGON_GATED_DELTA(suffix, T)                                                                                    \
-  void agon_gated_delta_##suffix(                                                                                      \
+// agon_gated_delta_{f32,bf16} and, with decays by channel, agon_channel_delta_{f32,bf16}: for Python (CppStateKernels in
+// engine/kernels/cpu/state_kernels.py).
+#define AGON_GATED_DELTA(name, kByChannel, suffix, T)                                                                                    \
+  void agon_##name##_##suffix(                                                                                      \
       const T* qkv, int64_t qkv_stride, const T* gate, int64_t gate_stride, const T* steps, int64_t steps_stride,      \
       const T* strengths, int64_t strengths_stride, const float* rates, const float* step_bias, const float* norm,     \
       float* pages, int64_t page_stride, const int64_t* page_ids, const int32_t* starts, const int32_t* query_starts,  \
@@ -210,11 +246,13 @@ extern "C" {
     /* below some size, starting the threads costs more than they save */                                              \
     const bool is_small = states.num_tokens() * num_heads * key_dim * value_dim < (1 << 16);                           \
     agon::with_team(is_small ? 1 : num_threads, [&](agon::Team& team) {                                                \
-      agon::gated_delta<T>({qkv, gate, steps, strengths, qkv_stride, gate_stride, steps_stride, strengths_stride,      \
+      agon::gated_delta<kByChannel, T>({qkv, gate, steps, strengths, qkv_stride, gate_stride, steps_stride, strengths_stride,      \
                             rates, step_bias, norm, states, y, num_heads, num_key_heads, key_dim, value_dim, eps},     \
                            team);                                                                                      \
     });                                                                                                                \
   }
-AGON_GATED_DELTA(f32, float)
-AGON_GATED_DELTA(bf16, agon::bf16)
+AGON_GATED_DELTA(gated_delta, false, f32, float)
+AGON_GATED_DELTA(gated_delta, false, bf16, agon::bf16)
+AGON_GATED_DELTA(channel_delta, true, f32, float)
+AGON_GATED_DELTA(channel_delta, true, bf16, agon::bf16)
 }

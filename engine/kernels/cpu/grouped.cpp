@@ -143,21 +143,36 @@ struct Grouped {
 };
 
 template <typename T>
-void multiply_grouped(const GroupedWeights& w, const int8_t* bytes, const RowBlock* blocks, const T* bias, T* y,
-                      int64_t y_stride, int64_t num_rows, int64_t num_outputs, Team& team,
-                      const Activated<T>* activated) {
-  GroupedArgs<T> a{bytes, w.num_columns, w.packed, bias, y, y_stride, num_rows, num_outputs, &w, blocks};
+static GroupedArgs<T> args_of(const GroupedProduct<T>& p) {
+  const GroupedWeights& w = *p.weights;
+  GroupedArgs<T> a{p.bytes, w.num_columns, w.packed, p.bias, p.y, p.y_stride, p.num_rows, p.num_outputs, &w, p.blocks};
   a.depth = w.bytes_per_output();
   a.block_steps = w.block / inputs_of(int(w.bits));
   a.num_blocks = w.num_blocks();
   a.blocks_per_group = w.group / w.block;
   a.num_groups = w.num_columns / w.group;
-  if (w.bits == 8) return multiply_share<Grouped<T, 8, false>>(a, team, activated);
-  if (w.bits == 6) return multiply_share<Grouped<T, 6, false>>(a, team, activated);
-  if (w.bits == 5) return multiply_share<Grouped<T, 5, false>>(a, team, activated);
-  if (w.book == nullptr) return multiply_share<Grouped<T, 4, false>>(a, team, activated);
-  for (size_t i = 0; i < sizeof a.book; i += 16) std::memcpy(reinterpret_cast<uint8_t*>(a.book) + i, w.book, 16);
-  multiply_share<Grouped<T, 4, true>>(a, team, activated);
+  for (size_t i = 0; w.book != nullptr && i < sizeof a.book; i += 16)
+    std::memcpy(reinterpret_cast<uint8_t*>(a.book) + i, w.book, 16);
+  return a;
+}
+
+template <typename Kind, typename T>
+static void multiply_as(const GroupedProduct<T>* products, int64_t count, Team& team, const Activated<T>* activated) {
+  if (count == 1) return multiply_share<Kind>(args_of(*products), team, activated);
+  std::vector<GroupedArgs<T>> all;
+  for (int64_t i = 0; i < count; i++) all.push_back(args_of(products[i]));
+  multiply_shares<Kind>(all, team, activated);
+}
+
+template <typename T>
+void multiply_grouped(const GroupedProduct<T>* products, int64_t count, Team& team, const Activated<T>* activated) {
+  if (count == 0) return;
+  const GroupedWeights& w = *products->weights;
+  if (w.bits == 8) return multiply_as<Grouped<T, 8, false>>(products, count, team, activated);
+  if (w.bits == 6) return multiply_as<Grouped<T, 6, false>>(products, count, team, activated);
+  if (w.bits == 5) return multiply_as<Grouped<T, 5, false>>(products, count, team, activated);
+  if (w.book == nullptr) return multiply_as<Grouped<T, 4, false>>(products, count, team, activated);
+  multiply_as<Grouped<T, 4, true>>(products, count, team, activated);
 }
 
 // quantize_blocks() for one block of a row; count: its inputs, at most w.block, behind which columns are zero.
@@ -184,18 +199,21 @@ static RowBlock quantize_block(const GroupedWeights& w, const T* x, const int32_
 }
 
 template <typename T>
+void quantize_row_blocks(const GroupedWeights& w, const T* x, int8_t* bytes, RowBlock* blocks) {
+  const int64_t num_blocks = w.num_blocks();
+  for (int64_t b = 0; b < num_blocks; b++) {
+    const int64_t first = b * w.block;
+    const int64_t count = w.order == nullptr ? std::min(w.block, w.num_inputs - first) : w.block;
+    blocks[b] = w.order == nullptr ? quantize_block(w, x + first, nullptr, bytes + first, count)
+                                   : quantize_block(w, x, w.order + first, bytes + first, count);
+  }
+}
+
+template <typename T>
 void quantize_blocks(const GroupedWeights& w, const T* x, int64_t x_stride, int8_t* bytes, RowBlock* blocks,
                      int64_t num_rows, Team& team) {
-  const int64_t num_blocks = w.num_blocks();
   team.each(num_rows, [&](int64_t row, int64_t) {
-    const T* from = x + row * x_stride;
-    for (int64_t b = 0; b < num_blocks; b++) {
-      const int64_t first = b * w.block;
-      const int64_t count = w.order == nullptr ? std::min(w.block, w.num_inputs - first) : w.block;
-      blocks[row * num_blocks + b] =
-          w.order == nullptr ? quantize_block(w, from + first, nullptr, bytes + row * w.num_columns + first, count)
-                             : quantize_block(w, from, w.order + first, bytes + row * w.num_columns + first, count);
-    }
+    quantize_row_blocks(w, x + row * x_stride, bytes + row * w.num_columns, blocks + row * w.num_blocks());
   });
 }
 
@@ -226,9 +244,9 @@ static void unpack_outputs(const GroupedWeights& w, const int64_t* outputs, T* r
   });
 }
 
-#define AGON_INSTANTIATE(T)                                                                                         \
-  template void multiply_grouped(const GroupedWeights&, const int8_t*, const RowBlock*, const T*, T*, int64_t, int64_t, \
-                                 int64_t, Team&, const Activated<T>*);                                              \
+#define AGON_INSTANTIATE(T)                                                                                    \
+  template void multiply_grouped(const GroupedProduct<T>*, int64_t, Team&, const Activated<T>*);               \
+  template void quantize_row_blocks(const GroupedWeights&, const T*, int8_t*, RowBlock*);                      \
   template void quantize_blocks(const GroupedWeights&, const T*, int64_t, int8_t*, RowBlock*, int64_t, Team&);
 AGON_INSTANTIATE(float)
 AGON_INSTANTIATE(bf16)
@@ -278,9 +296,10 @@ void agon_pack_grouped(const uint8_t* codes, uint8_t* packed, int64_t num_output
                                     int64_t y_stride, int64_t num_rows, int64_t num_outputs, int num_threads) {    \
     std::vector<int8_t> bytes(num_rows * w->num_columns);                                                          \
     std::vector<agon::RowBlock> blocks(num_rows * w->num_blocks());                                                \
+    const agon::GroupedProduct<T> product{w, bytes.data(), blocks.data(), bias, y, y_stride, num_rows, num_outputs}; \
     agon::with_team(num_threads, [&](agon::Team& team) {                                                           \
       agon::quantize_blocks<T>(*w, x, x_stride, bytes.data(), blocks.data(), num_rows, team);                      \
-      agon::multiply_grouped<T>(*w, bytes.data(), blocks.data(), bias, y, y_stride, num_rows, num_outputs, team);  \
+      agon::multiply_grouped<T>(&product, 1, team);                                                                \
     });                                                                                                            \
   }
 AGON_LINEAR_GROUPED(f32, float)

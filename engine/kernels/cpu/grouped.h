@@ -41,16 +41,29 @@ struct RowBlock {
 
 constexpr int64_t kMostBlock = 128;  // inputs that share a scale of x
 
-// Quantises rows of x [rows, inputs] by blocks: bytes [rows, columns], blocks [rows, num_blocks].
+// A product of rows quantised by quantize_blocks().
+template <typename T>
+struct GroupedProduct {
+  const GroupedWeights* weights;
+  const int8_t* bytes;
+  const RowBlock* blocks;
+  const T* bias;  // may be null
+  T* y;           // [rows, outputs]
+  int64_t y_stride, num_rows, num_outputs;
+};
+
+// Quantises a row of x [inputs]: bytes [columns], blocks [num_blocks].
+template <typename T>
+void quantize_row_blocks(const GroupedWeights& w, const T* x, int8_t* bytes, RowBlock* blocks);
+// The same for rows of x [rows, inputs].
 template <typename T>
 void quantize_blocks(const GroupedWeights& w, const T* x, int64_t x_stride, int8_t* bytes, RowBlock* blocks,
                      int64_t num_rows, Team& team);
 
-// The product of rows quantised by quantize_blocks(), split over the team; bias may be null. y [rows, outputs] is
-// written, and activated->y if there is an activation.
+// Products in one phase, split over the team, with weights that agree in their bits and in whether they have a book. y is
+// written, and activated->y if there is an activation; activated: null, or one for each product.
 template <typename T>
-void multiply_grouped(const GroupedWeights& w, const int8_t* bytes, const RowBlock* blocks, const T* bias, T* y,
-                      int64_t y_stride, int64_t num_rows, int64_t num_outputs, Team& team,
+void multiply_grouped(const GroupedProduct<T>* products, int64_t count, Team& team,
                       const Activated<T>* activated = nullptr);
 
 }  // namespace agon

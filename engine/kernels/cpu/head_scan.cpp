@@ -1,17 +1,19 @@
 // The recurrence of Mamba-2 (Dao and Gu 2024) on states in pages: heads of channels that share one decay per token. The
 // lanes are numbers of state; a work item is some channels of a head for the tokens of one sequence, one token after the
-// other, so a token's result depends neither on other sequences nor on steps or threads.
+// other, so a token's result depends neither on other sequences nor on steps or threads. A tile of tokens is computed
+// vector by vector, so that a state is read and written once for it.
 
 #include <algorithm>
 #include <vector>
 
+#include "lanes.h"
 #include "states.h"
 #include "threads.h"
 #include "vec.h"
 
 namespace agon {
 
-constexpr int64_t kScanChannels = 16;  // of one work item: 8 KB of state if a channel has 128 numbers
+constexpr int64_t kScanChannels = 32;  // of one work item: 16 KB of state if a channel has 128 numbers
 
 // Rows of type T, contiguous unless there is a stride. Consecutive heads share a group.
 template <typename T>
@@ -49,26 +51,79 @@ static AGON_INLINE void widen_row(const T* from, int64_t count, float* to) {
 }
 
 constexpr int kTogether = 4;  // channels that share loads of b and c; kScanChannels is a multiple
+constexpr int kTile = kLanes / kTogether;  // tokens of a tile: a total of every channel and token fills a vector
 
-// The states of kTogether channels, [vectors] each, after one token; totals += state times c.
-static AGON_INLINE void advance(Floats* state, int64_t num_vectors, Floats decay, const Floats (&scaled)[kTogether],
-                                const Floats* b, const Floats* c, Floats (&totals)[kTogether]) {
+// The states of kTogether channels, [vectors] each, after kTokens tokens, of which each has a decay, scaled inputs
+// [kScanChannels], and b and c [vectors]. totals [tokens, channels]: state times c, lane by lane.
+template <int kTokens>
+static AGON_INLINE void advance(Floats* state, int64_t num_vectors, const float* decays, const float* scaled,
+                                const Floats* b, const Floats* c, Floats (&totals)[kTokens * kTogether]) {
+#pragma GCC unroll 16
+  for (Floats& total : totals) total = splat(0.0f);
   for (int64_t v = 0; v < num_vectors; v++) {
-    const Floats b_v = b[v], c_v = c[v];
+    Floats now[kTogether];
 #pragma GCC unroll 4
-    for (int j = 0; j < kTogether; j++) {
-      const Floats now = decay * state[j * num_vectors + v] + scaled[j] * b_v;
-      state[j * num_vectors + v] = now;
-      totals[j] += now * c_v;
+    for (int j = 0; j < kTogether; j++) now[j] = state[j * num_vectors + v];
+#pragma GCC unroll 4
+    for (int t = 0; t < kTokens; t++) {
+      const Floats b_v = b[t * num_vectors + v], c_v = c[t * num_vectors + v];
+      const Floats decay = as_floats(splat_word_at(decays + t));
+#pragma GCC unroll 4
+      for (int j = 0; j < kTogether; j++) {
+        now[j] = decay * now[j] + as_floats(splat_word_at(scaled + t * kScanChannels + j)) * b_v;
+        totals[t * kTogether + j] += now[j] * c_v;
+      }
     }
+#pragma GCC unroll 4
+    for (int j = 0; j < kTogether; j++) state[j * num_vectors + v] = now[j];
   }
 }
 
-// Space of one thread: vectors of state of kScanChannels channels, and of b and c.
+// Space of one thread, for kScanChannels channels and a tile of tokens.
 struct HeadScanSpace {
-  std::vector<Floats> state, b, c;
-  explicit HeadScanSpace(int64_t num_vectors) : state(kScanChannels * num_vectors), b(num_vectors), c(num_vectors) {}
+  std::vector<Floats> state, b, c;  // [channels, vectors]; [tokens, vectors] twice
+  float decays[kTile], inputs[kTile * kScanChannels], scaled[kTile * kScanChannels], read[kTile * kScanChannels];
+  explicit HeadScanSpace(int64_t num_vectors)
+      : state(kScanChannels * num_vectors), b(kTile * num_vectors), c(kTile * num_vectors) {}
 };
+
+// kTokens tokens, from `token` on, of `count` channels, from the first-th of all heads on.
+template <int kTokens, typename T>
+static void scan_tile(const HeadScanArgs<T>& args, int64_t token, int64_t head, int64_t first, int64_t count,
+                      const float* steps, const float* decays, HeadScanSpace& space) {
+  const int64_t num_vectors = int64_t(space.state.size()) / kScanChannels, num_numbers = args.num_numbers;
+  const int64_t group = head / (args.num_heads / args.num_groups), num_all = args.num_heads * args.num_channels;
+  for (int t = 0; t < kTokens; t++) {
+    const int64_t row = token + t;
+    widen_row(args.b + row * args.b_stride + group * num_numbers, num_numbers, (float*)(space.b.data() + t * num_vectors));
+    widen_row(args.c + row * args.c_stride + group * num_numbers, num_numbers, (float*)(space.c.data() + t * num_vectors));
+    space.decays[t] = decays[row * args.num_heads + head];
+    float* const inputs = space.inputs + t * kScanChannels;
+    widen_row(args.x + row * args.x_stride + first, count, inputs);  // whole vectors: kScanChannels is a multiple
+    const Floats step = splat(steps[row * args.num_heads + head]);
+    for (int64_t i = 0; i < count; i += kLanes) store(space.scaled + t * kScanChannels + i, step * load(inputs + i));
+  }
+  for (int64_t i = 0; i < count; i += kTogether) {
+    Floats totals[kTokens * kTogether];
+    advance<kTokens>(space.state.data() + i * num_vectors, num_vectors, space.decays, space.scaled + i, space.b.data(),
+                     space.c.data(), totals);
+    float lanes[kTokens * kTogether];
+    if constexpr (kTokens * kTogether == kLanes) store(lanes, sums(totals));
+    else
+      for (int j = 0; j < kTogether; j++) lanes[j] = sum(totals[j]);
+    for (int t = 0; t < kTokens; t++)
+      std::copy_n(lanes + t * kTogether, kTogether, space.read + t * kScanChannels + i);
+  }
+  const Floats d = splat(args.d[head]);
+  for (int t = 0; t < kTokens; t++)
+    for (int64_t i = 0; i < count; i += kLanes) {
+      const int64_t at = t * kScanChannels + i;
+      const Floats y = load(space.read + at) + d * load(space.inputs + at);
+      T* const to = args.y + (token + t) * num_all + first + i;
+      if (count - i >= kLanes) store(to, y);
+      else store_part(to, y, int(count - i));
+    }
+}
 
 // `count` channels, from `channel` on, of one head for the tokens of one sequence.
 template <typename T>
@@ -83,8 +138,7 @@ static void scan_channels(const HeadScanArgs<T>& args, int64_t sequence, int64_t
       std::fill_n(args.y + token * num_all + first, count, T(0));
     return;
   }
-  const int64_t num_numbers = args.num_numbers, num_vectors = int64_t(space.b.size());
-  const int64_t group = head / (args.num_heads / args.num_groups);
+  const int64_t num_numbers = args.num_numbers, num_vectors = int64_t(space.state.size()) / kScanChannels;
   float* const held = page + first * num_numbers;
   const bool is_new = args.states.is_new(sequence);
   for (int64_t i = 0; i < count; i++) {
@@ -92,23 +146,10 @@ static void scan_channels(const HeadScanArgs<T>& args, int64_t sequence, int64_t
     if (is_new) std::fill_n(state, num_vectors, splat(0.0f));
     else widen_row(held + i * num_numbers, num_numbers, reinterpret_cast<float*>(state));
   }
-  const Floats *const b = space.b.data(), *const c = space.c.data();
-  for (int64_t token = tokens.first; token < tokens.last; token++) {
-    widen_row(args.b + token * args.b_stride + group * num_numbers, num_numbers, (float*)space.b.data());
-    widen_row(args.c + token * args.c_stride + group * num_numbers, num_numbers, (float*)space.c.data());
-    const float step = steps[token * args.num_heads + head], decay = decays[token * args.num_heads + head];
-    const T* const x = args.x + token * args.x_stride + first;
-    T* const y = args.y + token * num_all + first;
-    for (int64_t i = 0; i < count; i += kTogether) {
-      const int some = int(std::min<int64_t>(kTogether, count - i));
-      float inputs[kTogether] = {};
-      Floats scaled[kTogether], totals[kTogether];
-      for (int j = 0; j < some; j++) inputs[j] = to_float(x[i + j]);
-      for (int j = 0; j < kTogether; j++) scaled[j] = splat(step * inputs[j]), totals[j] = splat(0.0f);
-      advance(space.state.data() + i * num_vectors, num_vectors, splat(decay), scaled, b, c, totals);
-      for (int j = 0; j < some; j++) store_one(y + i + j, sum(totals[j]) + args.d[head] * inputs[j]);
-    }
-  }
+  int64_t token = tokens.first;
+  for (; token + kTile <= tokens.last; token += kTile)
+    scan_tile<kTile>(args, token, head, first, count, steps, decays, space);
+  for (; token < tokens.last; token++) scan_tile<1>(args, token, head, first, count, steps, decays, space);
   for (int64_t i = 0; i < count; i++)
     std::copy_n(reinterpret_cast<const float*>(space.state.data() + i * num_vectors), num_numbers,
                 held + i * num_numbers);

@@ -68,14 +68,17 @@ struct Int8 {
   }
 };
 
+template <typename T>
+void widen_row(const T* x, float* floats, int64_t size) {
+  int64_t i = 0;
+  for (; i + kLanes <= size; i += kLanes) store(floats + i, load(x + i));
+  for (; i < size; i++) floats[i] = to_float(x[i]);
+}
+
 // Rows of a.x as floats [rows, inputs].
 static void widen_rows(const LinearArgs<bf16>& a, float* floats, Team& team) {
   team.each(a.num_rows, [&](int64_t row, int64_t) {
-    const bf16* from = a.x + row * a.x_stride;
-    float* to = floats + row * a.num_inputs;
-    int64_t i = 0;
-    for (; i + kLanes <= a.num_inputs; i += kLanes) store(to + i, load(from + i));
-    for (; i < a.num_inputs; i++) to[i] = to_float(from[i]);
+    widen_row(a.x + row * a.x_stride, floats + row * a.num_inputs, a.num_inputs);
   });
 }
 
@@ -95,6 +98,14 @@ void multiply(const LinearArgs<T>& a, float* floats, Team& team, const Activated
 template <typename T>
 void multiply_int8(const LinearArgs<T, uint8_t, int8_t>& a, Team& team, const Activated<T>* activated) {
   multiply_share<Int8<T>>(a, team, activated);
+}
+
+template <typename T, typename Input, typename Weight>
+void multiply_each(const std::vector<LinearArgs<T, Input, Weight>>& products, Team& team,
+                   const Activated<T>* activated) {
+  if constexpr (sizeof(Weight) == 1) multiply_shares<Int8<T>>(products, team, activated);
+  else if constexpr (sizeof(Input) == sizeof(T)) multiply_shares<Plain<T>>(products, team, activated);
+  else multiply_shares<Widened>(products, team, activated);
 }
 
 Expected first_panels(const void* packed, int64_t output_bytes, int64_t num_outputs, Team& team) {
@@ -128,9 +139,8 @@ static void unpack_rows(const int64_t* outputs, const T* packed, T* rows, int64_
   });
 }
 
-// quantize_rows() for one row; returns its scale.
 template <typename T>
-static float quantize_row(const T* x, uint8_t* bytes, int64_t size) {
+float quantize_row(const T* x, uint8_t* bytes, int64_t size) {
   float largest_magnitude = 0.0f;
   for (int64_t i = 0; i < size; i++) largest_magnitude = std::max(largest_magnitude, std::fabs(to_float(x[i])));
   const float scale = largest_magnitude / 127.0f, inverse = scale > 0.0f ? 1.0f / scale : 0.0f;
@@ -149,9 +159,14 @@ void quantize_rows(const T* x, int64_t x_stride, uint8_t* bytes, float* scales, 
 #define AGON_INSTANTIATE(T)                                                                                     \
   template void multiply(const LinearArgs<T>&, float*, Team&, const Activated<T>*);                             \
   template void multiply_int8(const LinearArgs<T, uint8_t, int8_t>&, Team&, const Activated<T>*);               \
-  template void quantize_rows(const T*, int64_t, uint8_t*, float*, int64_t, int64_t, Team&);
+  template void quantize_rows(const T*, int64_t, uint8_t*, float*, int64_t, int64_t, Team&);                    \
+  template float quantize_row(const T*, uint8_t*, int64_t);                                                     \
+  template void widen_row(const T*, float*, int64_t);                                                           \
+  template void multiply_each(const std::vector<LinearArgs<T>>&, Team&, const Activated<T>*);                   \
+  template void multiply_each(const std::vector<LinearArgs<T, uint8_t, int8_t>>&, Team&, const Activated<T>*);
 AGON_INSTANTIATE(float)
 AGON_INSTANTIATE(bf16)
+template void multiply_each(const std::vector<LinearArgs<bf16, float, bf16>>&, Team&, const Activated<bf16>*);
 
 }  // namespace agon
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "activation.h"
 #include "threads.h"
@@ -48,6 +49,18 @@ void multiply(const LinearArgs<T>& a, float* floats, Team& team, const Activated
 template <typename T>
 void multiply_int8(const LinearArgs<T, uint8_t, int8_t>& a, Team& team, const Activated<T>* activated = nullptr);
 
+// Several products in one phase, those of kinds that multiply() and multiply_int8() have; bfloat16 rows that are
+// widened (kWidens) are floats already. activated: null, or one for each product.
+template <typename T, typename Input, typename Weight>
+void multiply_each(const std::vector<LinearArgs<T, Input, Weight>>& products, Team& team,
+                   const Activated<T>* activated);
+
+// A row [size] as floats.
+template <typename T>
+void widen_row(const T* x, float* floats, int64_t size);
+// quantize_rows() for one row; returns its scale.
+template <typename T>
+float quantize_row(const T* x, uint8_t* bytes, int64_t size);
 // Quantises rows x [rows, size] with one scale each: x = (byte - 128) * scale; a row's largest magnitude is 127 away
 // from 128. Writes bytes [rows, size] and scales [rows].
 template <typename T>

@@ -5,12 +5,14 @@ Every result depends on its own row only, to the last bit: not on other rows, th
 """
 
 import math
+from collections.abc import Sequence
 
 import torch
 import torch.nn.functional as F
 
 from engine.batch import TokenMasks
 from engine.kernels.cpu.adapters import CppAdapterProduct
+from engine.kernels.cpu.experts import CppExperts
 from engine.kernels.cpu.functions import CppActivation, CppGroupedLinear, CppLinear, CppNorm
 from engine.kernels.cpu.grouped_weights import PackedGroups
 from engine.kernels.cpu.library import Library
@@ -18,7 +20,15 @@ from engine.kernels.cpu.recorder import CppRecorder
 from engine.kernels.cpu.state_kernels import CppStateKernels
 from engine.kernels.cpu.steps import ActivationKind
 from engine.kernels.cpu.weight_memory import PrivateMemory, WeightMemory
-from engine.kernels.operators import AdapterShape, Draws, LinearFunction, NormFunction, WorkTimer
+from engine.kernels.operators import (
+    AdapterShape,
+    Draws,
+    ExpertParts,
+    LinearFunction,
+    NormFunction,
+    Routing,
+    WorkTimer,
+)
 from engine.kernels.quantised import Matrix, QuantisedMatrix, hollow, quantised
 
 #: Outputs whose weights are rounded at once: in float32 they stay in a core's cache, and little memory is needed.
@@ -71,13 +81,17 @@ class CppOperators:
 
     @property
     def grouped_experts(self) -> None:
-        """None: reading numbers on the host is free on CPU."""
+        """None: reading numbers on the host is free on CPU, and weights are packed expert by expert."""
         return None
 
     @property
     def quantised_experts(self) -> None:
         """None: reading numbers on the host is free on CPU."""
         return None
+
+    def mixture(self, experts: Sequence[ExpertParts], routing: Routing) -> CppExperts | None:
+        """Where the experts have one form of weights, without padding, and an activation of this library."""
+        return CppExperts.of(self.library, self.dtype, experts, routing)
 
     def recorder(self) -> CppRecorder:
         """A new recorder of steps."""

@@ -16,6 +16,7 @@
 
 #include <algorithm>
 #include <utility>
+#include <vector>
 
 #include "linear.h"
 
@@ -156,30 +157,79 @@ struct Items {
 
 static int64_t panels_for(int64_t num_outputs) { return (num_outputs + kPanel - 1) / kPanel; }
 
-// The product of one kind on every thread of the team, with the activation if there is one.
+// A product as work items, with the activation of its outputs if there is one.
+template <typename Kind>
+class Product {
+ public:
+  using T = typename Kind::Output;
+
+  Product(const typename Kind::Args& a, const Activated<T>* activated, int num_threads)
+      : a_(a),
+        activated_(activated),
+        has_pairs_(activated != nullptr && is_gated(activated->kind)),
+        panel_size_(Kind::depth(a) * kPanel),
+        items_(panels_for(has_pairs_ ? activated->size : a.num_outputs), a.num_rows, num_threads) {}
+
+  int64_t num_items() const { return items_.num_panels * items_.row_blocks; }
+  int64_t panel_bytes() const { return panel_size_ * int64_t(sizeof(*a_.packed)); }
+  // The panel that an item reads first.
+  const char* first_panel(int64_t item) const { return panel(item / items_.row_blocks); }
+
+  // Computes an item; next: a panel that the thread reads next, for prefetching.
+  void compute(int64_t item, const char* next) const {
+    const int64_t p = item / items_.row_blocks;
+    const Range rows = part_of(a_.num_rows, item % items_.row_blocks, items_.row_blocks);
+    // A panel of gates and the panel of their ups are one item, so that one thread has both for the activation.
+    const int64_t up = p + items_.num_panels;
+    multiply_panel<Kind>(a_, p, rows, has_pairs_ ? panel(up) : next);
+    if (has_pairs_) multiply_panel<Kind>(a_, up, rows, next);
+    if (activated_ == nullptr) return;
+    const int64_t first = p * kPanel, size = activated_->size, count = std::min<int64_t>(kPanel, size - first);
+    for (int64_t row = rows.first; row < rows.last; row++) {
+      const T* x = a_.y + row * a_.y_stride + first;
+      activate(activated_->kind, x, x + size, activated_->y + row * size + first, count);
+    }
+  }
+
+ private:
+  const char* panel(int64_t p) const { return reinterpret_cast<const char*>(a_.packed + p * panel_size_); }
+
+  typename Kind::Args a_;
+  const Activated<T>* activated_;
+  bool has_pairs_;
+  int64_t panel_size_;
+  Items items_;
+};
+
+// The product of one kind on every thread of the team.
 template <typename Kind>
 static void multiply_share(const typename Kind::Args& a, Team& team, const Activated<typename Kind::Output>* activated) {
-  using T = typename Kind::Output;
-  const int64_t panel_size = Kind::depth(a) * kPanel, panel_bytes = panel_size * int64_t(sizeof(*a.packed));
-  const bool has_pairs = activated != nullptr && is_gated(activated->kind);
-  // A panel of gates and the panel of their ups are one item, so that one thread has both for the activation.
-  const int64_t num_panels = panels_for(has_pairs ? activated->size : a.num_outputs), up = has_pairs ? num_panels : 0;
-  const Items items(num_panels, a.num_rows, team.num_threads);
-  team.each(num_panels * items.row_blocks, [&](int64_t item, int64_t next_item) {
-    const int64_t p = item / items.row_blocks;
-    const Range rows = part_of(a.num_rows, item % items.row_blocks, items.row_blocks);
-    const auto* panel = a.packed + p * panel_size;
-    const char* next = next_item < 0
-                           ? team.ahead(panel_bytes, panel)
-                           : reinterpret_cast<const char*>(a.packed + next_item / items.row_blocks * panel_size);
-    multiply_panel<Kind>(a, p, rows, has_pairs ? reinterpret_cast<const char*>(panel + up * panel_size) : next);
-    if (has_pairs) multiply_panel<Kind>(a, p + up, rows, next);
-    if (activated == nullptr) return;
-    const int64_t first = p * kPanel, count = std::min<int64_t>(kPanel, activated->size - first);
-    for (int64_t row = rows.first; row < rows.last; row++) {
-      const T* x = a.y + row * a.y_stride + first;
-      activate(activated->kind, x, x + activated->size, activated->y + row * activated->size + first, count);
-    }
+  const Product<Kind> product(a, activated, team.num_threads);
+  team.each(product.num_items(), [&](int64_t item, int64_t next) {
+    product.compute(item, next < 0 ? team.ahead(product.panel_bytes(), product.first_panel(item))
+                                   : product.first_panel(next));
+  });
+}
+
+// Several products of one kind in one phase; activated: null, or one for each.
+template <typename Kind>
+static void multiply_shares(const std::vector<typename Kind::Args>& all, Team& team,
+                            const Activated<typename Kind::Output>* activated) {
+  std::vector<Product<Kind>> products;
+  std::vector<int64_t> ends;  // of the items of each product
+  products.reserve(all.size());
+  for (size_t i = 0; i < all.size(); i++) {
+    products.emplace_back(all[i], activated == nullptr ? nullptr : activated + i, team.num_threads);
+    ends.push_back((ends.empty() ? 0 : ends.back()) + products.back().num_items());
+  }
+  if (products.empty()) return;
+  const auto find = [&](int64_t item) { return std::upper_bound(ends.begin(), ends.end(), item) - ends.begin(); };
+  const auto within = [&](int64_t which, int64_t item) { return which == 0 ? item : item - ends[which - 1]; };
+  team.each(ends.back(), [&](int64_t item, int64_t next) {
+    const int64_t which = find(item), then = next < 0 ? which : find(next);
+    const Product<Kind>& product = products[which];
+    const char* panel = products[then].first_panel(within(then, next < 0 ? item : next));
+    product.compute(within(which, item), next < 0 ? team.ahead(product.panel_bytes(), panel) : panel);
   });
 }
 

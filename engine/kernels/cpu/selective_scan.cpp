@@ -3,9 +3,9 @@
 // so a token's result depends neither on other sequences nor on steps or threads.
 
 #include <algorithm>
-#include <utility>
 #include <vector>
 
+#include "lanes.h"
 #include "states.h"
 #include "threads.h"
 #include "vec.h"
@@ -22,27 +22,6 @@ struct ScanArgs {
   T* y;  // [tokens, channels]
   int64_t num_channels, num_numbers;
 };
-
-// Stage S of a transposition: of two rows that are S apart, one gets the lanes without bit S, the other those with it.
-template <int S, int... I>
-static AGON_INLINE void exchange(Floats& first, Floats& second, std::integer_sequence<int, I...>) {
-  const Floats a = first, b = second;
-#ifdef __clang__
-  first = __builtin_shufflevector(a, b, (I & S ? kLanes + I - S : I)...);
-  second = __builtin_shufflevector(a, b, (I & S ? kLanes + I : I + S)...);
-#else  // GCC has the other function since version 12 only
-  first = __builtin_shuffle(a, b, Ints{(I & S ? kLanes + I - S : I)...});
-  second = __builtin_shuffle(a, b, Ints{(I & S ? kLanes + I : I + S)...});
-#endif
-}
-// kLanes vectors become the columns of the square that they were the rows of.
-template <int S = kLanes / 2>
-static AGON_INLINE void transpose(Floats* rows) {
-#pragma GCC unroll 16
-  for (int i = 0; i < kLanes; i++)
-    if ((i & S) == 0) exchange<S>(rows[i], rows[i + S], std::make_integer_sequence<int, kLanes>());
-  if constexpr (S > 1) transpose<S / 2>(rows);
-}
 
 // [count, numbers] in memory <-> vectors [numbers] with a channel in each lane; other lanes are zero.
 static void transpose_in(const float* from, int count, int64_t num_numbers, Floats* to) {
@@ -95,6 +74,8 @@ static AGON_INLINE void advance(const ScanArgs<T>& args, int64_t token, int64_t 
   else store_part(to, y, count);
 }
 
+constexpr int64_t kAhead = 2;  // sequences whose states are prefetched
+
 template <typename T>
 static void selective_scan(const ScanArgs<T>& args, Team& team) {
   const int64_t num_numbers = args.num_numbers;
@@ -106,6 +87,7 @@ static void selective_scan(const ScanArgs<T>& args, Team& team) {
     for (Floats& rate : a) rate *= 1.44269504f;  // e^x = 2^(x log2 e); rates are negative
     const Floats d = load_part(args.d + channel, count);
     for (int64_t sequence = 0; sequence < args.states.num_sequences; sequence++) {
+      args.states.fetch(sequence + kAhead, channel * num_numbers, count * num_numbers);
       const Range tokens = args.states.tokens(sequence);
       float* const page = args.states.state(sequence);
       if (page == nullptr) {

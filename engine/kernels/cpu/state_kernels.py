@@ -1,14 +1,15 @@
 """The kernels of recurrent layers in C++ (causal_conv.cpp, selective_scan.cpp, head_scan.cpp, gated_norm.cpp,
-gated_delta.cpp), but for channel_delta, which is plain torch. CppStateKernels is a StateKernels.
+gated_delta.cpp). CppStateKernels is a StateKernels.
 
 Every result depends on its own sequence only, to the last bit: not on other sequences, steps or the number of threads.
 """
+
+from collections.abc import Callable
 
 import torch
 
 from engine.kernels.cpu.functions import address
 from engine.kernels.cpu.library import Library
-from engine.kernels.reference.channel_delta import channel_delta
 from engine.kernels.state_kernels import DeltaWeights, ScanHeads, StatesInPlace
 
 
@@ -25,6 +26,7 @@ class CppStateKernels:
         self._head_scan = library.function("head_scan", dtype)
         self._selective_scan = library.function("selective_scan", dtype)
         self._gated_delta = library.function("gated_delta", dtype)
+        self._channel_delta = library.function("channel_delta", dtype)
 
     def causal_conv(
         self,
@@ -81,20 +83,7 @@ class CppStateKernels:
         states: StatesInPlace,
     ) -> torch.Tensor:
         """As StateKernels.gated_delta; qkv, gate, a and b have one dtype."""
-        rows = qkv, gate, a, b
-        num_heads, key_dim, value_dim = states.pages.shape[1:]
-        num_key_heads = (qkv.shape[1] - num_heads * value_dim) // (2 * key_dim)
-        floats = weights.rates, weights.step_bias, weights.norm
-        assert all(part.dtype == qkv.dtype and part.stride(1) == 1 for part in rows)
-        assert all(part.dtype == torch.float32 and part.is_contiguous() for part in floats)
-        assert states.pages.dtype == torch.float32
-        y = torch.empty(gate.shape, dtype=qkv.dtype)
-        self._gated_delta(
-            *(number for part in rows for number in (part.data_ptr(), part.stride(0))),
-            *(part.data_ptr() for part in floats), *_addresses(states, num_heads, key_dim, value_dim),
-            y.data_ptr(), num_heads, num_key_heads, key_dim, value_dim, weights.eps, self._num_threads,
-        )  # fmt: skip
-        return y
+        return self._delta(self._gated_delta, (qkv, gate, a, b), weights, states)
 
     def channel_delta(
         self,
@@ -105,8 +94,31 @@ class CppStateKernels:
         weights: DeltaWeights,
         states: StatesInPlace,
     ) -> torch.Tensor:
-        """As StateKernels.channel_delta, in plain torch."""
-        return channel_delta(qkv, gate, a, b, weights, states)
+        """As StateKernels.channel_delta; qkv, gate, a and b have one dtype."""
+        return self._delta(self._channel_delta, (qkv, gate, a, b), weights, states)
+
+    def _delta(
+        self,
+        call: Callable[..., None],
+        rows: tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor],
+        weights: DeltaWeights,
+        states: StatesInPlace,
+    ) -> torch.Tensor:
+        """What gated_delta and channel_delta have in common. rows: qkv, gate, a, b."""
+        qkv, gate = rows[:2]
+        num_heads, key_dim, value_dim = states.pages.shape[1:]
+        num_key_heads = (qkv.shape[1] - num_heads * value_dim) // (2 * key_dim)
+        floats = weights.rates, weights.step_bias, weights.norm
+        assert all(part.dtype == qkv.dtype and part.stride(1) == 1 for part in rows)
+        assert all(part.dtype == torch.float32 and part.is_contiguous() for part in floats)
+        assert states.pages.dtype == torch.float32
+        y = torch.empty(gate.shape, dtype=qkv.dtype)
+        call(
+            *(number for part in rows for number in (part.data_ptr(), part.stride(0))),
+            *(part.data_ptr() for part in floats), *_addresses(states, num_heads, key_dim, value_dim),
+            y.data_ptr(), num_heads, num_key_heads, key_dim, value_dim, weights.eps, self._num_threads,
+        )  # fmt: skip
+        return y
 
     def head_scan(
         self,

@@ -25,6 +25,13 @@ struct States {
   bool is_new(int64_t sequence) const { return starts[sequence] == 0; }
   // Rows of a sequence's tokens.
   Range tokens(int64_t sequence) const { return {query_starts[sequence], query_starts[sequence + 1]}; }
+  // Prefetches `count` elements of a sequence's state, from element `first` on; nothing if there is no such sequence. A
+  // loop over sequences needs it: processors do not expect the next page.
+  void fetch(int64_t sequence, int64_t first, int64_t count) const {
+    if (sequence >= num_sequences || page_ids[sequence] < 0) return;
+    const char* const from = reinterpret_cast<const char*>(state(sequence) + first);
+    for (int64_t byte = 0; byte < count * int64_t(sizeof(S)); byte += 64) __builtin_prefetch(from + byte, 1, 2);
+  }
   int64_t num_tokens() const { return query_starts[num_sequences]; }
 };
 

@@ -119,7 +119,8 @@ class Run {
       auto* bytes = reinterpret_cast<int8_t*>(inputs_.bytes);
       auto* blocks = reinterpret_cast<RowBlock*>(inputs_.row_scales);
       quantize_blocks(*s.grouped, x, s.num_inputs, bytes, blocks, num_rows, team);
-      return multiply_grouped(*s.grouped, bytes, blocks, bias, y, s.num_outputs, num_rows, s.num_outputs, team, then);
+      const GroupedProduct<T> product{s.grouped, bytes, blocks, bias, y, s.num_outputs, num_rows, s.num_outputs};
+      return multiply_grouped(&product, 1, team, then);
     }
     if (is_plain(s))
       return multiply<T>({x, s.num_inputs, static_cast<const T*>(s.weight), bias, y, s.num_outputs, num_rows,

@@ -2,6 +2,7 @@
 few rows in Triton where that is faster (products.py). Quantised weights have products of their own
 (quantised_products.py)."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import torch
@@ -19,6 +20,7 @@ from engine.kernels.operators import (
     PLAIN_EXPERTS,
     AdapterShape,
     ExpertOptions,
+    ExpertParts,
     ExpertsFunction,
     GroupedExperts,
     LinearFunction,
@@ -109,6 +111,10 @@ class GpuOperators:
             return matrix
 
         return QuantisedStack(len(matrices), rounded)
+
+    def mixture(self, experts: Sequence[ExpertParts], routing: Routing) -> None:
+        """None: grouped_experts has most experts; the others are called one by one."""
+        return None
 
     def recorder(self) -> LayerRecorder:
         """Records layers for steps of few rows."""

@@ -1,4 +1,4 @@
-"""Inputs and weights for tests of the gated delta rule."""
+"""Inputs and weights for tests of the gated delta rule, with a decay for every head or for every channel of a key."""
 
 from dataclasses import dataclass
 
@@ -44,19 +44,31 @@ class Inputs:
     b: torch.Tensor
 
     weights: DeltaWeights
+    is_by_channel: bool = False
 
     @classmethod
-    def random(cls, num_tokens: int, sizes: Sizes, dtype: torch.dtype, device: torch.device = CPU) -> "Inputs":
+    def random(
+        cls,
+        num_tokens: int,
+        sizes: Sizes,
+        dtype: torch.dtype,
+        device: torch.device = CPU,
+        *,
+        is_by_channel: bool = False,
+    ) -> "Inputs":
         """The same numbers in every dtype, but for rounding. Some heads forget slowly, some at once."""
-        widths = (sizes.width, sizes.heads * sizes.value_dim, sizes.heads, sizes.heads)
+        num_decays = sizes.heads * (sizes.key_dim if is_by_channel else 1)
+        widths = (sizes.width, sizes.heads * sizes.value_dim, num_decays, sizes.heads)
         qkv, gate, a, b = (random_rows(num_tokens, size, dtype, device, seed) for seed, size in enumerate(widths))
         generator = torch.Generator().manual_seed(9)
         rates, step_bias, norm = (
-            torch.rand(size, generator=generator).to(device) for size in (sizes.heads, sizes.heads, sizes.value_dim)
+            torch.rand(size, generator=generator).to(device) for size in (sizes.heads, num_decays, sizes.value_dim)
         )
-        return cls(qkv, gate, a * 4, b * 4, DeltaWeights(-(rates * 3).exp() * 0.1, step_bias, norm, 1e-6))
+        weights = DeltaWeights(-(rates * 3).exp() * 0.1, step_bias, norm, 1e-6)
+        return cls(qkv, gate, a * 4, b * 4, weights, is_by_channel)
 
     def read_by(self, kernels: StateKernels, tokens: slice, states: StatesInPlace) -> torch.Tensor:
         """What those tokens read."""
         qkv, gate, a, b = (part[tokens] for part in (self.qkv, self.gate, self.a, self.b))
-        return kernels.gated_delta(qkv, gate, a, b, self.weights, states)
+        read = kernels.channel_delta if self.is_by_channel else kernels.gated_delta
+        return read(qkv, gate, a, b, self.weights, states)

@@ -54,9 +54,10 @@ def scan(num_tokens: int, dtype: torch.dtype, num_channels: int, num_numbers: in
     return Case((num_channels, num_numbers), torch.float32, call)
 
 
-def delta(num_tokens: int, dtype: torch.dtype, sizes: Sizes) -> Case:
+def delta(num_tokens: int, dtype: torch.dtype, sizes: Sizes, *, is_by_channel: bool = False) -> Case:
     # What a token adds depends on all tokens before it, so roundings add up.
-    return Case(sizes.state, torch.float32, Inputs.random(num_tokens, sizes, dtype).read_by, slack=5.0)
+    inputs = Inputs.random(num_tokens, sizes, dtype, is_by_channel=is_by_channel)
+    return Case(sizes.state, torch.float32, inputs.read_by, slack=5.0)
 
 
 def heads_scan(num_tokens: int, dtype: torch.dtype, num_heads: int, num_channels: int, num_numbers: int) -> Case:
@@ -79,7 +80,9 @@ CASES: dict[str, Callable[[int, torch.dtype], Case]] = {
     "scan, parts": lambda tokens, dtype: scan(tokens, dtype, 37, 5),
     "delta": lambda tokens, dtype: delta(tokens, dtype, Sizes(4, 2, 16, 64)),
     "delta, parts": lambda tokens, dtype: delta(tokens, dtype, Sizes(6, 6, 5, 23)),
-    "heads": lambda tokens, dtype: heads_scan(tokens, dtype, 4, 32, 32),
+    "channel delta": lambda tokens, dtype: delta(tokens, dtype, Sizes(2, 2, 16, 64), is_by_channel=True),
+    "channel delta, parts": lambda tokens, dtype: delta(tokens, dtype, Sizes(3, 3, 5, 23), is_by_channel=True),
+    "heads": lambda tokens, dtype: heads_scan(tokens, dtype, 4, 64, 32),
     "heads, parts": lambda tokens, dtype: heads_scan(tokens, dtype, 6, 19, 21),
 }
 
