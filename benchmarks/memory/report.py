@@ -17,7 +17,7 @@ _HERE = Path(__file__).parent
 
 
 def render(results: dict[str, Any]) -> str:
-    """The page. The opposed load and the memory of many models have results of their own, from commands of their own."""
+    """The page. The opposed load and the memory of many models have commands and results of their own."""
     opposed = json.loads((_HERE / "opposed.json").read_text())
     many = json.loads((_HERE / "many_models.json").read_text())
     by_page = results["waste_by_page_size"]
