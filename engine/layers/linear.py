@@ -29,6 +29,11 @@ class Linear:
         self._group = summed_over
         self._adapters = adapters
 
+    @property
+    def multiply(self) -> LinearFunction:
+        """The product of this process's part alone, without adapters."""
+        return self._multiply
+
     @classmethod
     def bind(
         cls,

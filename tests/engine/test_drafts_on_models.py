@@ -99,7 +99,7 @@ def verification_always_pays(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a step costs is measured, and differs from run to run."""
 
     def as_many_as_there_are(self: Speculation, candidates: Sequence[object], num_rows: int, room: int) -> list[int]:
-        lengths = []
+        lengths: list[int] = []
         for candidate in candidates:
             lengths.append(min(candidate.max_tokens, room - sum(lengths)))  # type: ignore[attr-defined]
         return lengths

@@ -180,7 +180,7 @@ async def test_a_strict_function_is_called_as_its_schema_says(tmp_path: Path) ->
             tools: Any = [{"type": "function", "function": function}]
             answer = (await openai_over(http).chat.completions.create(tools=tools, **given)).choices[0]
             assert answer.message.content == "Let me look."
-            (call,) = answer.message.tool_calls or ()
+            [call] = list(answer.message.tool_calls or [])
             assert json.loads(call.function.arguments)["days"] == days
 
 
