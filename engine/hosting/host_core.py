@@ -121,7 +121,7 @@ class HostCore:
             self._collect()
 
     def _launch(self) -> str | None:
-        """The model that has launched a step; None: nobody can plan one now."""
+        """The model that has launched a step; None: no model can plan one now."""
         active = self._active()
         max_tokens = SHARED_STEP_TOKENS if len(active) > 1 else None
         order = self._turns.order(active)
