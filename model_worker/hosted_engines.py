@@ -99,6 +99,8 @@ class HostedEngines:
             await host.shutdown()
 
     async def _is_separate(self, settings: WorkerSettings) -> bool:
+        if settings.is_hosted:
+            return True  # and torch is not needed
         await asyncio.to_thread(importlib.import_module, "model_worker.paged_engine")
         from model_worker.paged_engine import has_own_process
 

@@ -3,18 +3,23 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+from wire.hosted_models import HostedModel, is_hosted
+
 
 @dataclass(frozen=True, slots=True)
 class ModelSpec:
-    """A model by its name. `source`: a folder in Hugging Face layout, a GGUF file or a hub id."""
+    """A model by its name. `source`: a folder in Hugging Face layout, a GGUF file, a hub id, or a model of another
+    server (wire/hosted_models.py)."""
 
     name: str
     source: str
 
     @classmethod
     def parse(cls, text: str) -> "ModelSpec":
-        """From `NAME=SOURCE`, or from a source alone, which is then named after its folder or GGUF file, or is a hub
-        id."""
+        """From `NAME=SOURCE`, or from a source alone, which is then named after its folder, GGUF file or hosted model, or
+        is a hub id. Raises ValueError for a hosted model that is not understood."""
+        if is_hosted(text):
+            return cls(HostedModel.parse(text).model, text)
         name, has_name, source = text.partition("=")
         if has_name:
             return cls(name, source)
@@ -22,6 +27,11 @@ class ModelSpec:
         if path.suffix == ".gguf":
             return cls(path.stem, text)  # a link of the hub's cache leads to a file without a name
         return cls(text if not path.exists() else path.resolve().name, text)
+
+    @property
+    def is_hosted(self) -> bool:
+        """Whether another server computes it."""
+        return is_hosted(self.source)
 
     def __str__(self) -> str:
         return f"{self.name}={self.source}"

@@ -194,7 +194,11 @@ def least_recently_used(models: Iterable[Resident], *, besides: Resident) -> Res
     idle = [
         model
         for model in models
-        if model is not besides and model.worker.is_resident and model.worker.is_unused and not model.lock.locked()
+        if model is not besides
+        and model.wanted_bytes > 0  # a hosted model takes none
+        and model.worker.is_resident
+        and model.worker.is_unused
+        and not model.lock.locked()
     ]
     return min(idle, key=lambda model: model.worker.used_at, default=None)
 

@@ -86,6 +86,10 @@ class Load(_Frozen):
     )
     swapped_bytes_total: int = Field(default=0, description="moved out and in")
     wake_s: float = Field(default=0.0, description="seconds that the last waking of the model took; 0: none yet")
+    is_closed: bool = Field(
+        default=False,
+        description="a hosted model takes no request now: a limit is reached, or its server refuses every request",
+    )
     pages: tuple[PageCounts, ...] = Field(default=(), fail_fast=True)
 
 
