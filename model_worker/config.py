@@ -79,7 +79,8 @@ class WorkerSettings(_EngineSettings):
         default=(),
         max_length=MAX_MODELS,
         description="Folder in Hugging Face layout, GGUF file, hub id, openai:MODEL@URL for a model of another server "
-        "(docs/hosted.md), or NAME=MODEL; the flag is repeated for several models, the variable separates them by commas",
+        "(docs/hosted.md), or NAME=MODEL; the flag is repeated for several models, the variable separates them by "
+        "commas",
     )
     models_dir: Path | None = Field(
         default=None, description="Folder whose model folders and GGUF files are offered, too, loaded on first use"

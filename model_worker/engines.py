@@ -1,4 +1,7 @@
-"""Chooses and loads the engine of a model: another server for a hosted one, else what the settings name. Only Agon's own engine imports torch."""
+"""Chooses and loads the engine of a model: another server for a hosted one, else what the settings name.
+
+Only Agon's own engine imports torch.
+"""
 
 import asyncio
 import gc

@@ -16,8 +16,8 @@ class ModelSpec:
 
     @classmethod
     def parse(cls, text: str) -> "ModelSpec":
-        """From `NAME=SOURCE`, or from a source alone, which is then named after its folder, GGUF file or hosted model, or
-        is a hub id. Raises ValueError for a hosted model that is not understood."""
+        """From `NAME=SOURCE`, or from a source alone, which is then named after its folder, GGUF file or hosted model,
+        or is a hub id. Raises ValueError for a hosted model that is not understood."""
         if is_hosted(text):
             return cls(HostedModel.parse(text).model, text)
         name, has_name, source = text.partition("=")

@@ -16,17 +16,17 @@ _MAX_CHARS = 4096
 def read_key(model: HostedModel) -> str | None:
     """The key; None: the model needs none. Raises BadSettings with a sentence that does not quote it."""
     if model.key_env is not None:
-        key, where = os.environ.get(model.key_env, "").strip(), f"the environment variable {model.key_env}"
+        key, where = os.environ.get(model.key_env, "").strip(), f"environment variable {model.key_env}"
         if not key:
             raise BadSettings(
                 f"the worker has no {where}: start it with one, or put the key into a file (key_file) of mode 600"
             )
     elif model.key_file is not None:
-        key, where = _from_file(Path(model.key_file)), f"the file {model.key_file}"
+        key, where = _from_file(Path(model.key_file)), f"file {model.key_file}"
     else:
         return None
     if not key or len(key) > _MAX_CHARS or not (key.isascii() and key.isprintable()) or " " in key:
-        raise BadSettings(f"{where} has no key: one line of printable ASCII characters without spaces is needed")
+        raise BadSettings(f"the {where} has no key: one line of printable ASCII characters without spaces is needed")
     return key
 
 
