@@ -98,7 +98,7 @@ class Models:
 
     @property
     def state(self) -> WorkerState:
-        """Of the process: starting until the models of its start are loaded, then ready, then draining."""
+        """State of the process: starting until the models of its start are loaded, then ready, then draining."""
         if self._is_draining:
             return "draining"
         return "ready" if self._is_settled else "starting"

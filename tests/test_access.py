@@ -31,7 +31,8 @@ DECLARED = {
         "GET /arena/pools, GET /metrics, GET /arena/admin, GET /arena/admin/votes, GET /arena/admin/failures, "
         "GET /arena/admin/actions, GET /arena/admin/actions/export, PUT /arena/admin/models/{model}, "
         "POST /arena/admin/workers/{worker_id}/drain, POST /arena/admin/notices, "
-        "DELETE /arena/admin/notices/{notice_id}, PUT /arena/admin/terms",
+        "DELETE /arena/admin/notices/{notice_id}, PUT /arena/admin/terms, "
+        "GET /arena/admin/served, POST /arena/admin/served, POST /arena/admin/served/act",
         "user": "GET /v1/models, GET /v1/models/{model}, POST /v1/chat/completions, POST /v1/completions, "
         "POST /v1/embeddings, POST /tokenize, POST /detokenize, POST /v1/responses, POST /v1/messages, "
         "POST /v1/messages/count_tokens, "
@@ -54,7 +55,8 @@ DECLARED = {
         "POST /v1/embeddings, POST /tokenize, POST /detokenize, POST /v1/responses, POST /v1/messages, "
         "POST /v1/messages/count_tokens, GET /version",
         "worker": "POST /internal/generate, POST /internal/embed, POST /internal/tokens, "
-        "GET /internal/pool, GET /metrics",
+        "GET /internal/pool, GET /metrics, GET /internal/models, POST /internal/models, POST /internal/models/remove, "
+        "POST /internal/models/sleep, POST /internal/models/wake",
     },
 }
 ROUTES = list(access_page.routes())

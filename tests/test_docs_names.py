@@ -19,7 +19,8 @@ from cli.main import COMMANDS
 from controller.config import Settings as ControllerSettings
 from controller.metrics import Metrics as ControllerMetrics
 from model_worker.config import WorkerSettings
-from model_worker.metrics import WorkerMetrics
+from model_worker.metrics import Metrics as WorkerMetrics
+from model_worker.metrics import ModelFigures
 from webui.config import Settings as WebuiSettings
 from webui.metrics import Metrics as WebuiMetrics
 from wire.workers import Capacity, Load, PageCounts
@@ -53,9 +54,10 @@ def sources() -> str:
 def metric_names() -> set[str]:
     load = Load(pages=(PageCounts(layer_type="x", used=0, evictable=0, empty=0, page_bytes=1),))
     capacity = Capacity(max_running=1, max_queued=1, kv_tokens=1)
-    worker = WorkerMetrics(model="m", load=lambda: load, capacity=lambda: capacity, operators=lambda: "torch")
-    worker.count_finished("stop", 1.0)
-    worker.count_failed("queue_full")
+    worker = WorkerMetrics()
+    model = worker.of("m", ModelFigures(lambda: load, lambda: capacity, lambda: "torch", lambda: True))
+    model.count_finished("stop", 1.0)
+    model.count_failed("queue_full")
     registry = CollectorRegistry()
     webui = WebuiMetrics(registry)
     webui.requests.labels("page", "200")

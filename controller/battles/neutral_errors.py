@@ -34,7 +34,7 @@ def neutral(error: ApiError) -> ApiError:
         return neutral(ApiError(ErrorCode.NO_WORKER, "", retry_after_s=5))
     if error.code in (ErrorCode.UNSUPPORTED_PARAMETER, ErrorCode.REQUEST_TOO_LARGE):
         return neutral(ApiError(ErrorCode.INVALID_REQUEST, ""))
-    if error.code is ErrorCode.MODEL_ASLEEP:  # which one sleeps is nobody's business before the vote
+    if error.code is ErrorCode.MODEL_ASLEEP:  # the fact that a model sleeps would tell which it is
         return neutral(ApiError(ErrorCode.QUEUE_FULL, ""))
     message = _MESSAGES.get(error.code)
     if message is None:

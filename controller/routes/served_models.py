@@ -46,7 +46,7 @@ def add_served_model_routes(
         "Administration",
         "Add a model to a running arena",
         request=AdminAddModel,
-        example={"name": "example", "source": "demo_models/raven", "reason": "to be compared"},
+        example={"name": "mine", "source": "demo_models/robin", "reason": "to be compared"},
         answer=Answer(json=ServedModel, status=202),
         errors=_ERRORS,
     )
@@ -64,7 +64,7 @@ def add_served_model_routes(
         "Administration",
         "Sleep, wake, remove or move a model",
         request=AdminActOnModel,
-        example={"name": "example", "action": "sleep"},
+        example={"name": "raven", "action": "sleep"},
         answer=AdminServed,
         errors=_ERRORS,
     )

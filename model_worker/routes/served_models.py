@@ -12,7 +12,7 @@ from wire.served_models import AddModel, NamedModel, ServedModel, ServedModels
 
 router = APIRouter(prefix="/internal/models", dependencies=[Depends(require_worker)])
 
-_EXAMPLE = {"name": "example"}
+_EXAMPLE = {"name": "raven"}
 
 
 @router.get("")
@@ -27,7 +27,7 @@ async def served(request: Request) -> ServedModels:
     "Models",
     "Add a model",
     request=AddModel,
-    example={"name": "example", "source": "demo_models/raven"},
+    example={"name": "mine", "source": "demo_models/robin"},
     answer=Answer(json=ServedModel, status=202),
     errors=(ErrorCode.SHUTTING_DOWN,),
 )

@@ -113,7 +113,7 @@ class UpProcess:
             time.sleep(_POLL_S)
 
     def children(self) -> dict[str, int]:
-        """Process ids by role: store, controller, webui, and the model's name for a worker."""
+        """Process ids by role: store, controller, webui, worker; with --isolate the model's name for each worker."""
         found = {}
         for pid in _children_of(self.process.pid):
             with contextlib.suppress(OSError):
@@ -205,5 +205,5 @@ def _role(command: list[str]) -> str | None:
         return None  # the tether, before it becomes the service
     package = command[command.index("-m") + 1]
     if package == "model_worker":
-        return command[command.index("--model") + 1].partition("=")[0]
+        return command[command.index("--model") + 1].partition("=")[0] if command.count("--model") == 1 else "worker"
     return package

@@ -39,7 +39,7 @@ def echo_flags(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     """Flags for two models that echo the prompt, slowly enough to be interrupted."""
     folder = tmp_path_factory.mktemp("echo-model")
     (folder / "config.json").write_text(json.dumps({"model_type": "echo"}))
-    return ["--engine", "echo", *(word for name in ECHOES for word in ("--model", f"{name}={folder}"))]
+    return ["--no-demos", "--engine", "echo", *(word for name in ECHOES for word in ("--model", f"{name}={folder}"))]
 
 
 @pytest.fixture(scope="package")

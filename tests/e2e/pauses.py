@@ -109,7 +109,7 @@ def _arena(environment: dict[str, str]) -> Iterator[UpProcess]:
         model = Path(name) / "model"
         model.mkdir()
         (model / "config.json").write_text(json.dumps({"model_type": "echo"}))
-        flags = ["--engine", "echo", "--model", f"left={model}", "--model", f"right={model}"]
+        flags = ["--no-demos", "--isolate", "--engine", "echo", "--model", f"left={model}", "--model", f"right={model}"]
         with arena(Path(name) / "data", flags, 2, **environment) as up:
             up.wait_ready()
             yield up

@@ -11,7 +11,6 @@ import httpx
 import pytest
 
 from tests.e2e.arena import UpProcess, arena, is_alive, take_turn, wait_gone
-from tests.e2e.conftest import ECHOES
 
 SHORT = "two words"
 LONG = "word " * 100  # five seconds
@@ -36,7 +35,7 @@ def vote(client: httpx.Client, battle_id: str, outcome: str = "a") -> httpx.Resp
 
 
 def test_a_worker_killed_in_the_middle_of_an_answer_is_a_pause(echo_arena: UpProcess, client: httpx.Client) -> None:
-    """The supervisor starts it again, and the tokens that it had sent are replayed there."""
+    """It has both models. The supervisor starts it again, and the tokens that it had sent are replayed there."""
     battle_id = new_battle(client)
     texts = {"a": "", "b": ""}
     killed = None
@@ -45,7 +44,7 @@ def test_a_worker_killed_in_the_middle_of_an_answer_is_a_pause(echo_arena: UpPro
         if name == "delta":
             texts[data["side"]] += data["text"]
         if killed is None and all(texts.values()):
-            killed = echo_arena.kill("left")
+            killed = echo_arena.kill("worker")
     assert killed is not None
     assert (name, data["state"]) == ("turn_finished", "answered")
     assert texts == {"a": LONG, "b": LONG}
@@ -102,7 +101,7 @@ def test_ctrl_c_stops_everything_and_the_next_start_has_every_vote(tmp_path: Pat
 
 def _stop_whole(up: UpProcess, how: signal.Signals) -> None:
     children = up.children()
-    assert set(children) == {"store", "controller", "webui", *ECHOES}
+    assert set(children) == {"store", "controller", "webui", "worker"}
     assert up.stop(how) == 0, up.report()
     assert wait_gone(list(children.values()), timeout_s=2) == []
 
@@ -114,7 +113,7 @@ def test_even_kill_9_of_the_supervisor_leaves_no_process_behind(tmp_path: Path, 
         up.process.kill()
         up.process.wait()
         assert wait_gone(list(children.values()), timeout_s=30) == []
-        assert len(children) == 5
+        assert len(children) == 4
 
 
 @pytest.mark.parametrize("role", ["controller", "webui"])

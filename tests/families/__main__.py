@@ -34,7 +34,8 @@ def main() -> None:
     pictures.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as root:
         models = write_models(Path(root) / "models")
-        flags = [word for name, path in models.items() for word in ("--model", f"{name}={path}")]
+        flags = ["--no-demos", "--isolate"]  # their pages need not suit one another
+        flags += [word for name, path in models.items() for word in ("--model", f"{name}={path}")]
         with (
             arena(Path(root) / "data", flags, len(models), AGON_BATTLE_MAX_TOKENS="128") as up,
             sync_playwright() as playwright,

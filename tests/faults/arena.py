@@ -259,6 +259,7 @@ def _build(
             worker_port=worker,
             threads_per_worker=1,
             engine="echo",
+            is_isolated=True,
         )
         return build_stages(settings, data_dir, secrets, embedded, unused)
 

@@ -21,7 +21,13 @@ def kill_under_supervisor(folder: Path, rounds: int, tally: Tally) -> None:
     model = folder / "echo-model"
     model.mkdir(parents=True, exist_ok=True)
     (model / "config.json").write_text(json.dumps({"model_type": "echo"}))
-    flags = ["--engine", "echo", *(word for name in ("ash", "elm") for word in ("--model", f"{name}={model}"))]
+    flags = [
+        "--no-demos",
+        "--isolate",
+        "--engine",
+        "echo",
+        *(word for name in ("ash", "elm") for word in ("--model", f"{name}={model}")),
+    ]
     times: dict[str, list[float]] = {role: [] for role in ROLES}
     with arena(folder / "data", flags, 2, AGON_ECHO_TOKENS_PER_S="400", AGON_VOTE_RATE_PER_MINUTE="6000") as up:
         up.wait_ready()

@@ -18,6 +18,7 @@ from wire.chat import FinishReason, Usage
 from wire.embeddings import EmbedReply, EmbedRequest, packed
 from wire.errors import ApiError, ErrorCode
 from wire.ids import WorkerId
+from wire.served_models import ServedModel, ServedModels
 from wire.sse import SseEvent, encode
 from wire.workers import (
     Capacity,
@@ -119,6 +120,9 @@ class FakeWorker:
         if scope["path"] == "/internal/models/wake":
             await self._wake(send)
             return
+        if scope["path"].startswith("/internal/models"):
+            await self._serve_models(scope, send)
+            return
         assert scope["path"] in ("/internal/generate", "/internal/embed"), scope["path"]
         body = b""
         while (message := await receive())["type"] == "http.request":
@@ -146,6 +150,22 @@ class FakeWorker:
         reply = EmbedReply(vectors=vectors, prompt_tokens=sum(map(len, request.inputs)))
         await send({"type": "http.response.start", "status": 200, "headers": []})
         await send({"type": "http.response.body", "body": reply.model_dump_json().encode()})
+
+    async def _serve_models(self, scope: dict[str, Any], send: Any) -> None:
+        row = ServedModel(
+            name=self.model,
+            source=f"/models/{self.model}",
+            residence="resident" if self.state == "ready" else "asleep",
+            memory_bytes=0,
+            wanted_bytes=0,
+            running=0,
+            waiting=0,
+            idle_s=0.0,
+        )
+        view = ServedModels(models=(row,), memory_bytes=0) if scope["method"] == "GET" else row
+        status = 202 if scope["path"] == "/internal/models" and scope["method"] == "POST" else 200
+        await send({"type": "http.response.start", "status": status, "headers": []})
+        await send({"type": "http.response.body", "body": view.model_dump_json().encode()})
 
     async def _wake(self, send: Any) -> None:
         self.num_wakes += 1
