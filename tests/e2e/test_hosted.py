@@ -121,7 +121,7 @@ def test_battles_go_on_whatever_hosts_do(up: UpProcess, http: httpx.Client) -> N
         for _ in range(6):
             began = http.post("/arena/battles", json={"mode": "anonymous"})
             assert began.status_code == 201, began.text
-            events = list(take_turn(http, began.json()["battle_id"], "one two three"))
+            events = list(take_turn(http, began.json()["id"], "one two three"))
             assert events[-1][0] == "turn_finished"
             ends = {event["side"]: name for name, event in events if name in ("finished", "failed")}
             assert ends.keys() == {"a", "b"}
@@ -144,7 +144,7 @@ def battle(http: httpx.Client) -> set[str]:
     """The models of a battle of one turn, after its vote."""
     began = http.post("/arena/battles", json={"mode": "anonymous"})
     assert began.status_code == 201, began.text
-    battle_id = began.json()["battle_id"]
+    battle_id = began.json()["id"]
     events = list(take_turn(http, battle_id, "one two three"))
     assert [name for name, _ in events].count("finished") == 2, events
     revealed = http.post(f"/arena/battles/{battle_id}/vote", json={"outcome": "tie"})
