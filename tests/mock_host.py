@@ -38,7 +38,7 @@ STREAMS: dict[str, list[bytes | None]] = {
     "silent": [None],
     "silent-later": [chunk(content="hello"), None],
     "error-in-stream": [OVERLOADED],
-    "thoughts": [chunk(reasoning_content="hm ")] * 5 + [HELLO + STOP + DONE],
+    "thoughts": [*[chunk(reasoning_content="hm ")] * 5, HELLO + STOP + DONE],
     "thoughts-only": [chunk("stop", reasoning_content="hm")],
 }
 STATUSES = {"400": 400, "401": 401, "402": 402, "403": 403, "404": 404, "429": 429, "500": 500, "503": 503, "529": 529}

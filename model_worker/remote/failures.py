@@ -104,5 +104,5 @@ def retry_after(text: str | None) -> float | None:
 def pause_s(num_failures: int, retry_after_s: float | None) -> float:
     """How long to wait after so many failures in a row; at least what the other server asks for. With jitter, so that
     requests that failed together do not come back together."""
-    pause = min(MAX_PAUSE_S, FIRST_PAUSE_S * 2 ** (num_failures - 1)) * random.uniform(0.5, 1.0)
+    pause: float = min(MAX_PAUSE_S, FIRST_PAUSE_S * 2.0 ** (num_failures - 1)) * random.uniform(0.5, 1.0)
     return pause if retry_after_s is None else retry_after_s + random.uniform(0.0, 0.25) * pause
