@@ -1,11 +1,12 @@
-"""`agon plan MODEL`: how the page pool would be cut for a model, and what a request of each length would waste.
+"""`agon plan MODEL`: how the page pool would be cut for a model, and what a request of each length would waste; with
+several models, how one pool would be cut for all of them, and what that costs each.
 
 Reads a config.json and no weights. For an architecture that Agon serves, the model code says what its layers store, so
 the plan is the worker's, to the byte; that code needs torch.
 """
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, cast, get_args
 
 import typer
@@ -19,6 +20,7 @@ from engine.memory.planning.designs import Design
 from engine.memory.planning.layer_tables import ModelLayers, PlannedKVDType
 from engine.memory.planning.model_configs import CONFIGS
 from engine.memory.planning.planner import MAX_PAGE_TABLES, REPORT_LENGTHS, Capacity, PlanReport, plan_layers
+from engine.memory.planning.together import StoredModel, plan_together
 from engine.memory.spec import LayerType
 
 app = typer.Typer(add_completion=False)
@@ -40,12 +42,17 @@ _NOT_SERVED = (
 @app.command()
 def plan(
     model: Annotated[
-        str,
+        str | None,
         typer.Argument(
-            metavar="MODEL_OR_CONFIG",
+            metavar="[MODEL_OR_CONFIG]",
             help=f"A folder, a config.json, a hub id, or one of {', '.join(CONFIGS)}.",
+            show_default=False,
         ),
-    ],
+    ] = None,
+    more: Annotated[
+        list[str] | None,
+        typer.Option("--model", help="A model of several that share one pool; repeatable.", show_default=False),
+    ] = None,
     page_tokens: Annotated[int, typer.Option(min=1, help="Tokens in a small page.")] = 16,
     kv_dtype: Annotated[
         str,
@@ -75,23 +82,37 @@ def plan(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print data instead of tables.")] = False,
 ) -> None:
-    """Print the page plan of MODEL: layer types, page sizes, and the waste of every design at several lengths."""
-    name, config = read_model_config(model)
+    """Print the page plan of MODEL: layer types, page sizes, and the waste of every design at several lengths. With
+    several models: the plan of one pool for all of them."""
+    models = [*([model] if model is not None else []), *(more or [])]
+    if not models:
+        raise CliError("name a model, or several with --model A --model B")
     for flag, value, choices in (("--kv-dtype", kv_dtype, get_args(PlannedKVDType)), ("--dtype", dtype, _DTYPES)):
         if value not in choices:
             raise CliError(f"{flag} must be one of {', '.join(choices)}, not {value!r}")
     from engine.models.stored_layers import layers_from_config  # imports torch
 
+    def layers_of(name: str, config: Mapping[str, Any]) -> ModelLayers:
+        try:
+            return layers_from_config(
+                config,
+                dtype=dtype,
+                kv_dtype=cast(PlannedKVDType, kv_dtype),
+                with_vision=vision_cache,
+                allow_transformers=True,
+                kv_budget=kv_budget,
+                page_tokens=page_tokens,
+            )
+        except (CheckpointError, ValueError) as error:
+            raise CliError(f"{name}: {error}") from None
+
+    if len(models) > 1:
+        found = [(name, layers_of(name, config)) for name, config in map(read_model_config, models)]
+        _print_together(found, page_tokens, int(pool_gib * _GIB), as_json=as_json)
+        return
+    name, config = read_model_config(models[0])
+    model_layers = layers_of(name, config)
     try:
-        model_layers = layers_from_config(
-            config,
-            dtype=dtype,
-            kv_dtype=cast(PlannedKVDType, kv_dtype),
-            with_vision=vision_cache,
-            allow_transformers=True,
-            kv_budget=kv_budget,
-            page_tokens=page_tokens,
-        )
         report = plan_layers(
             model_layers.layers,
             page_tokens=page_tokens,
@@ -106,6 +127,48 @@ def plan(
         print(json.dumps(_as_data(name, report, capacity, model_layers), indent=2))
     else:
         _print_tables(name, report, capacity, model_layers)
+
+
+def _print_together(models: list[tuple[str, ModelLayers]], page_tokens: int, pool_bytes: int, *, as_json: bool) -> None:
+    """models: names and layers; a model may come twice."""
+    stored = {
+        name if [other for other, _ in models].count(name) == 1 else f"{name}#{index}": StoredModel(
+            layers.layers, page_tokens
+        )
+        for index, (name, layers) in enumerate(models, start=1)
+    }
+    try:
+        together = plan_together(stored, pool_bytes=pool_bytes)
+    except ValueError as error:
+        raise CliError(str(error)) from None
+    if as_json:
+        data = {
+            "large_page_bytes": together.large_page_bytes,
+            "fits_well": together.fits_well,
+            "models": {
+                name: {
+                    "types": _type_data(design),
+                    "waste": together.waste[name],
+                    "waste_alone": together.waste_alone[name],
+                }
+                for name, design in together.designs.items()
+            },
+        }
+        print(json.dumps(data, indent=2))
+        return
+    console = Console()
+    console.print(f"[bold]One pool for {len(stored)} models[/]: large pages of {_size(together.large_page_bytes)}")
+    table = Table("model", "tables", "small pages", "waste", "alone", "cost", box=None)
+    for name, design in together.designs.items():
+        pages = ", ".join(dict.fromkeys(_size(kind.small_page_bytes) for kind in design.types))
+        costs = f"{together.waste[name]:.1%}", f"{together.waste_alone[name]:.1%}", f"{together.cost[name]:+.1%}"
+        table.add_row(name, str(design.num_page_tables), pages, *costs)
+    console.print(table)
+    console.print("Waste: expected over the live bytes of chats; alone: in a pool of its own.")
+    if not together.fits_well:
+        console.print(
+            "They do not fit well: a pool for each would waste less, but could not lend memory to the others."
+        )
 
 
 def _numbers(text: str) -> list[int]:

@@ -28,6 +28,7 @@ from wire.sse import SseDecoder
 
 DEMO_MODELS = Path(__file__).parents[1] / "demo_models"
 WARM_CYCLES = 10  #: the first ones fill caches: of names, connections, compiled code
+IDLE_S = 10.0  #: after the last visitor: kept connections are closed by then
 EXTRA = "extra"
 QUESTIONS = ("What is 17 + 25?", "Name three colours.", "Hello! Who are you?")
 
@@ -189,6 +190,7 @@ async def run(arena: UpProcess, worker_url: str, cycles: int, visitors: int) -> 
             async with asyncio.timeout(30):
                 while (used := await used_bytes(worker_url, secrets["worker_token"], names)) > 0:
                     await asyncio.sleep(0.2)
+        await asyncio.sleep(IDLE_S)
         last = Footprint.of(pid)
     faults = [f"a visitor saw: {error} ({count} times)" for error, count in tally.errors.items()]
     if used:

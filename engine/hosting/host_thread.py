@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, TypeVar
 from engine.backend import Abort, Add, Command, Drain, Picture, Serving, Stop
 from engine.engine_loop import carry_out
 from engine.errors import EngineDead, NoRoomInPool
+from engine.hosting.free_heap import return_free_heap
 from engine.hosting.host_core import Bounds, HostCore, check_floors
 from engine.hosting.hosted_model import HostedModel, layers_of, read_weights
 from engine.hosting.pool_report import ModelMemory, PoolReport
@@ -285,6 +286,7 @@ class HostThread:
 
     def _become_resident(self, model: HostedModel, read: "ReadModel") -> None:
         model.read, model.num_threads, model.state = read, read.num_threads, "resident"
+        return_free_heap()
 
     def _sleep(self, model: HostedModel) -> None:
         if model.state in ("asleep", "waking") or self._models.get(model.name) is not model:
@@ -296,6 +298,7 @@ class HostThread:
         self._take_runner(model)
         model.read, model.state = None, "asleep"
         self._host.note_awake(model.name, False)
+        return_free_heap()
         model.receiver.on_step((), model.running_core.stats())
 
     def _wake(self, model: HostedModel, future: "Future[None]") -> None:

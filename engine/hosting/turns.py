@@ -10,6 +10,9 @@ from collections.abc import Iterable
 
 #: Most steps of other models between two steps of a model with work, where these are no more than so many.
 MAX_FOREIGN_STEPS = 8
+#: What a model is owed when it gets work while others have some: it goes first, so that its request takes at most twice
+#: its time alone beside one other model, the wait for that one's present step included.
+_WELCOME_S = 0.1
 #: Nobody is owed, or owes, more than this: a long burst in the past must not stop a model for long.
 _MAX_DEBT_S = 1.0
 
@@ -26,8 +29,9 @@ class Turns:
         active = list(names)
         for name in self._owed_s.keys() - set(active):
             del self._owed_s[name], self._num_foreign[name]
+        welcome = _WELCOME_S if self._owed_s else 0.0
         for name in active:
-            self._owed_s.setdefault(name, 0.0)
+            self._owed_s.setdefault(name, welcome)
             self._num_foreign.setdefault(name, 0)
         most = max(MAX_FOREIGN_STEPS, len(active) - 1)
         return sorted(active, key=lambda name: self._rank(name, most))

@@ -146,6 +146,13 @@ class LargePool:
             (self.evictable if row in self.evictable else self.idle).remove(row, owner.width)
             self.give_back(owner.surrender(row))
 
+    def reclaim_idle(self, owner: LargePageOwner) -> None:
+        """Empty the idle rows of this owner; their cached content is lost."""
+        for large_pages, num_used, _ in list(owner.rows()):
+            if not num_used and large_pages[0] in self.idle:
+                self.idle.remove(large_pages[0], owner.width)
+                self.give_back(owner.surrender(large_pages[0]))
+
     def take_away(self, owner: LargePageOwner) -> None:
         """Empty all large pages of an owner that is not used again, whatever it has in them."""
         for large_page, holder in enumerate(self._owners):

@@ -48,11 +48,16 @@ class Room:
         num_at_hand = self._within_ceiling(self._large_pool.num_empty + self._large_pool.num_evictable)
         if sum([need * group.pool.width for need, group in zip(needs, self._groups, strict=True)]) <= num_at_hand:
             return True
-        associated = [group.pool.num_associated_empty(request) for group in self._groups]
-        if self._rule.large_pages(needs, associated) <= num_at_hand:
-            return True
+        if self._max_large_pages is None:
+            associated = [group.pool.num_associated_empty(request) for group in self._groups]
+            if self._rule.large_pages(needs, associated) <= num_at_hand:
+                return True
         if not self.has(tuple(needs)):
             return None
+        if self._max_large_pages is not None:
+            # An empty or cached small page in an idle row is no room below a ceiling: the row would count as used.
+            for group in self._groups:
+                self._large_pool.reclaim_idle(group.pool)
         claims = [
             -(-max(0, need - group.pool.num_reusable_beside_used) // group.pool.ratio)
             for need, group in zip(needs, self._groups, strict=True)

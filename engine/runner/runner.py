@@ -12,7 +12,11 @@ from engine.memory.spec import PoolPlan
 
 class Runner(Protocol):
     """Executes step plans in the order in which they are launched. A runner may reuse its buffers between calls, so an
-    output must not refer to them."""
+    output must not refer to them.
+
+    Runners of several models over one pool are on one device and used by one thread: page moves are done when `launch`
+    returns, and page copies come before everything that any of them launches later.
+    """
 
     @property
     def limits(self) -> ModelLimits:

@@ -78,3 +78,14 @@ def test_the_plan_for_people_names_types_designs_and_the_reason(capsys: pytest.C
 def test_what_cannot_be_planned_is_explained_in_a_sentence(arguments: list[str], complaint: str) -> None:
     with pytest.raises(SystemExit, match=complaint):
         main(["plan", *arguments])
+
+
+def test_several_models_share_one_large_page(capsys: pytest.CaptureFixture[str]) -> None:
+    data = plan_data(capsys, "--model", "llama-3.1-8b", "--model", "gemma-3-12b")
+    assert data["fits_well"]
+    for model in data["models"].values():
+        assert all(kind["small_page_bytes"] * kind["ratio"] == data["large_page_bytes"] for kind in model["types"])
+        assert model["waste"] - model["waste_alone"] <= 0.05
+    text = plan(capsys, "llama-3.1-8b", "--model", "gemma-3-12b")
+    assert "One pool for 2 models" in text
+    assert "gemma-3-12b" in text

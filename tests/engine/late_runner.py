@@ -42,6 +42,9 @@ class LateRunner:
         self._rows: dict[int, int] = {}  # the inner runner's slot of each slot
         self._queue: deque[Launched] = deque()
         self.num_early = 0  #: sequences that were computed before a step in flight
+        #: Runners of other models on the same device: their page moves and copies come first where they were launched
+        #: first.
+        self.peers: list[LateRunner] = []
 
     @property
     def limits(self) -> ModelLimits:
@@ -96,6 +99,9 @@ class LateRunner:
     def _early(self, plan: StepPlan) -> StepPlan:
         """What of a plan depends on nothing that is in flight or is copied in it."""
         if plan.swap_outs or any(launched.late.swap_outs or launched.late.swap_ins for launched in self._queue):
+            return StepPlan(plan.step, (), (), ())
+        of_others = [launched.late for peer in self.peers if peer is not self for launched in peer._queue]
+        if any(late.swap_outs or late.swap_ins or late.copies for late in of_others):
             return StepPlan(plan.step, (), (), ())
         copied = {(copy.layer_type, page) for copy in plan.copies for page in (copy.src, copy.dst)}
         tables: dict[int, set[tuple[str, int]]] = {}

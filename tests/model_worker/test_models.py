@@ -134,7 +134,8 @@ async def test_a_failure_that_may_pass_is_tried_again(
 
 
 async def test_a_request_wakes_a_sleeping_model_and_all_that_wait_share_one_waking(serving: Serving) -> None:
-    host, links = EchoHost(), []
+    host = EchoHost()
+    links: list[str] = []
     async with serving("a=a", "b=b", host=host, links=links) as models:
         await models.sleep("a")
         assert states(models) == {"a": "asleep", "b": "resident"}

@@ -13,7 +13,7 @@ from webui.chat.session import ChatBookmark, ChatExchange, ChatSession, bookmark
 from webui.chat.turn import ChatSessions, ChatTurns
 from webui.client import ControllerClient
 from webui.visitors import Visitor
-from wire.battles import BattleSampling
+from wire.battles import BattleSampling, DeltaEvent, WakingEvent
 from wire.chats import AskChat
 from wire.errors import ErrorCode
 from wire.ids import ChatId
@@ -160,3 +160,9 @@ def test_what_a_browser_kept_is_not_trusted() -> None:
     for broken in (None, 3, "x", [], [1, 2, 3, 4, 5], [["user", "x"]], ["id", MODEL, "Hello", "2", ""]):
         assert from_storage(broken) == ChatBookmark()
     assert from_storage(["a/b", None, None, 0, ""]) == ChatBookmark()
+
+
+def test_a_chat_says_that_its_model_wakes_until_the_answer_begins() -> None:
+    session = ChatSession().asking("Hello", "finch").after([WakingEvent()])
+    assert session.notice == texts.WAKING
+    assert session.after([DeltaEvent(side="a", seq=0, text="x")]).notice is None

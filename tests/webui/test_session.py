@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from webui import texts
 from webui.answers import Interrupted, SideAnswer
 from webui.battle.session import (
     Bookmark,
@@ -23,6 +24,7 @@ from wire.battles import (
     SideView,
     Turn,
     TurnFinishedEvent,
+    WakingEvent,
 )
 from wire.errors import ErrorDetail
 from wire.ids import BattleId
@@ -54,6 +56,13 @@ def test_thoughts_grow_before_the_answer_and_a_side_that_thinks_is_waiting() -> 
 def test_a_stream_that_starts_again_replaces_what_was_there() -> None:
     session = asked().after([DeltaEvent(side="a", seq=0, text="Good"), DeltaEvent(side="a", seq=0, text="Good day")])
     assert session.exchanges[-1].a.text == "Good day"
+
+
+def test_the_page_says_that_a_model_wakes_until_the_answers_begin_and_names_no_side() -> None:
+    session = asked().after([WakingEvent()])
+    assert session.notice == texts.WAKING
+    assert {answer.status for answer in (session.exchanges[-1].a, session.exchanges[-1].b)} == {"waiting"}
+    assert session.after([DeltaEvent(side="b", seq=0, text="x")]).notice is None
 
 
 def test_a_restarted_side_forgets_its_text() -> None:

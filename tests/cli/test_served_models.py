@@ -1,0 +1,128 @@
+"""`agon models` against a running controller with two worker processes."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from cli.errors import CliError
+from cli.models import app
+from model_worker.app import create_app
+from model_worker.config import WorkerSettings
+from model_worker.heartbeat import Heartbeat, controller_client
+from model_worker.models import Models
+from model_worker.worker import Worker
+from tests.controller.support.arena import ADMIN_TOKEN, WORKER_TOKEN, Arena, eventually, make_settings, running_arena
+from tests.controller.support.running import running_app, running_store
+from tests.model_worker.echo_host import EchoHost
+
+
+@dataclass
+class TwoWorkers:
+    arena: Arena
+    urls: list[str]
+    processes: list[Models]
+
+    def states(self) -> list[dict[str, str]]:
+        return [{row.name: row.residence for row in process.view().models} for process in self.processes]
+
+
+@pytest.fixture
+async def two(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[TwoWorkers]:
+    """A process with the models ash and elm, and one with oak."""
+    monkeypatch.setenv("AGON_ADMIN_TOKEN", ADMIN_TOKEN)
+    with running_store(tmp_path / "store") as store:
+        async with running_arena(make_settings(store.url, "served")) as arena, AsyncExitStack() as stack:
+            client = await stack.enter_async_context(controller_client(WORKER_TOKEN))
+            found = TwoWorkers(arena, [], [])
+            for models in (("ash=a", "elm=e"), ("oak=o",)):
+                settings = WorkerSettings(
+                    model=models, controller_urls=(arena.url,), worker_token=WORKER_TOKEN, engine="paged"
+                )
+                urls: list[str] = []
+
+                def link(worker: Worker, urls: list[str] = urls) -> Heartbeat:
+                    return Heartbeat(worker, client, url=urls[0], boot_id="boot-0001")
+
+                process = Models(settings, host=EchoHost(), link=link)
+                urls.append(await stack.enter_async_context(running_app(create_app(settings, models=process))))
+                stack.push_async_callback(process.shutdown)
+                await process.start()
+                found.urls.append(urls[0])
+                found.processes.append(process)
+
+            async def all_known() -> bool:
+                return len((await arena.client.get("/v1/models")).json()["data"]) == 3
+
+            await eventually(all_known)
+            yield found
+
+
+async def run(two: TwoWorkers, *arguments: str) -> None:
+    await asyncio.to_thread(app, args=[*arguments, "--controller", two.arena.url], standalone_mode=False)
+
+
+async def test_models_are_listed_added_put_to_sleep_woken_moved_and_removed(
+    two: TwoWorkers, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "fir"
+    folder.mkdir()
+    (folder / "config.json").write_text("{}")
+    await run(two, "list", "--json")
+    listed = json.loads(capsys.readouterr().out)
+    assert {process["url"]: [row["name"] for row in process["models"]] for process in listed["processes"]} == {
+        two.urls[0]: ["ash", "elm"],
+        two.urls[1]: ["oak"],
+    }
+
+    await run(two, "add", f"fir={folder}", "--reason", "a new one")  # where there are fewest
+    assert two.states() == [{"ash": "resident", "elm": "resident"}, {"oak": "resident", "fir": "resident"}]
+    await run(two, "sleep", "fir")
+    await run(two, "list")
+    shown = capsys.readouterr().out
+    assert "fir is served" in shown
+    assert "asleep" in shown
+    await run(two, "wake", "fir")
+    assert two.states()[1]["fir"] == "resident"
+    await run(two, "move", "fir", "--to", two.urls[0])
+    await eventually(lambda: "fir" not in two.states()[1])
+    assert two.states()[0]["fir"] == "resident"
+    await run(two, "remove", "fir")
+    await eventually(lambda: two.states() == [{"ash": "resident", "elm": "resident"}, {"oak": "resident"}])
+
+    actions = (await two.arena.client.get("/arena/admin/actions", headers=two.arena.admin)).json()["actions"]
+    assert [(action["action"], action["subject"]) for action in actions] == [
+        ("remove_model", "fir"),
+        ("move_model", "fir"),
+        ("wake_model", "fir"),
+        ("sleep_model", "fir"),
+        ("add_model", "fir"),
+    ]
+    assert actions[-1]["reason"] == "a new one"
+
+
+async def test_mistakes_are_told_in_the_loaders_words(two: TwoWorkers) -> None:
+    with pytest.raises(CliError, match="there is no folder"):
+        await run(two, "add", "fir=/nowhere/at/all")
+    with pytest.raises(CliError, match="served from a already"):
+        await run(two, "add", "ash=lab/another")
+    with pytest.raises(CliError, match="No worker serves 'fir'"):
+        await run(two, "sleep", "fir")
+    with pytest.raises(CliError, match="only model"):
+        await run(two, "remove", "oak")
+    with pytest.raises(CliError, match="No worker 'elsewhere'"):
+        await run(two, "move", "ash", "--to", "elsewhere")
+
+
+async def test_a_battle_wakes_what_it_draws(two: TwoWorkers) -> None:
+    await run(two, "sleep", "ash")
+    await run(two, "sleep", "oak")
+    battle = await two.arena.create("ash", "oak")
+    events = await two.arena.turn(battle["id"])
+    assert [event.event for event in events[:1]] == ["waking"]
+    assert [event.event for event in events].count("finished") == 2
+    assert two.states() == [{"ash": "resident", "elm": "resident"}, {"oak": "resident"}]

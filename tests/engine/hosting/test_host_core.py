@@ -1,0 +1,209 @@
+"""Whose turn it is, who gives pages to whom, and a host of one model."""
+
+import pytest
+
+from engine.hosting.host_core import Bounds, check_floors
+from engine.hosting.turns import MAX_FOREIGN_STEPS, Turns
+from engine.memory.spec import LayerSpec
+from engine.sampling_params import SamplingParams
+from tests.engine.fakes import GREEDY, ONE_TYPE, Steps, continuation, make_core, run_all
+from tests.engine.hosting.fake_hosts import FakeHost
+
+OTHER_TYPE = (LayerSpec("full", 96, "bfloat16"),)
+
+
+def params(max_tokens: int) -> SamplingParams:
+    return SamplingParams(temperature=0.0, max_tokens=max_tokens, ignore_eos=True)
+
+
+def two_models(num_pages: int, **options: int | None) -> FakeHost:
+    host = FakeHost({"a": ONE_TYPE, "b": ONE_TYPE}, num_pages)
+    for name in host.layers:
+        host.add(name, floor=options.get(f"floor_{name}") or 0, ceiling=options.get(f"ceiling_{name}"))
+    return host
+
+
+def submit(host: FakeHost, name: str, *lengths: tuple[int, int]) -> None:
+    """Requests with prompts and outputs of these lengths, all different."""
+    core = host.models[name].core
+    for index, (num_prompt, num_output) in enumerate(lengths):
+        prompt = [2 + (index + position) % 90 for position in range(num_prompt)]
+        core.add_request(f"{index}", prompt, params(num_output))
+
+
+@pytest.mark.parametrize("steps", ["in turn", "overlapping"])
+def test_a_host_of_one_model_makes_the_plans_of_the_model_alone(steps: Steps) -> None:
+    plans = []
+    for is_hosted in (True, False):
+        settings = {"max_batched_tokens": 16, "max_running": 4}
+        if is_hosted:
+            host = FakeHost({"main": ONE_TYPE}, 12, steps=steps)
+            core = host.add("main", **settings)
+        else:
+            core, runner = make_core(12, steps=steps, max_batched_tokens=16, max_running=4)
+        for index in range(9):
+            core.add_request(str(index), [3 + index % 3] * (5 + 3 * index), params(9))
+        if is_hosted:
+            host.run()
+            plans.append(host.models["main"].runners[0].plans)
+        else:
+            run_all(core)
+            plans.append(runner.plans)
+    assert plans[0] == plans[1]
+
+
+def test_two_models_with_equal_steps_take_turns() -> None:
+    host = two_models(60)
+    for name in ("a", "b"):
+        submit(host, name, (4, 20))
+    host.run()
+    assert host.turns[4:30] in (["a", "b"] * 13, ["b", "a"] * 13)
+
+
+def test_a_model_with_work_never_waits_longer_than_the_bound() -> None:
+    host = two_models(400)
+    submit(host, "a", *[(40, 60)] * 30)  # long steps
+    submit(host, "b", (4, 200))
+    host.run()
+    both = host.turns[: max(i for i, name in enumerate(host.turns) if name == "a")]
+    waits = "".join(both).split("a")
+    assert max(map(len, waits)) <= MAX_FOREIGN_STEPS
+    assert max(map(len, waits)) > 2, "one with short steps has more of them"
+
+
+def test_many_models_wait_for_one_step_of_each_other() -> None:
+    turns, names = Turns(), [str(index) for index in range(16)]
+    since = dict.fromkeys(names, 0)
+    for number in range(2000):
+        chosen = turns.order(names)[0]
+        for name in names:
+            since[name] += 1
+        since[chosen] = 0
+        turns.note_step(chosen)
+        turns.charge(chosen, 0.5 if number % 7 else 0.001)
+        assert max(since.values()) <= 2 * len(names)
+
+
+def test_time_is_shared_equally_whatever_a_step_costs() -> None:
+    turns = Turns()
+    spent = {"slow": 0.0, "fast": 0.0}
+    for _ in range(400):
+        name = turns.order(["slow", "fast"])[0]
+        seconds = 0.02 if name == "slow" else 0.005
+        turns.note_step(name)
+        turns.charge(name, seconds)
+        spent[name] += seconds
+    assert 0.9 < spent["slow"] / spent["fast"] < 1.1
+
+
+def test_a_model_that_was_idle_is_owed_nothing() -> None:
+    turns = Turns()
+    for _ in range(50):
+        turns.order(["a"])
+        turns.note_step("a")
+        turns.charge("a", 1.0)
+    turns.order(["a", "b"])
+    turns.note_step("b")
+    turns.charge("b", 0.1)
+    assert turns.order(["a", "b"])[0] == "a"
+
+
+def test_cached_pages_of_one_model_are_room_for_another() -> None:
+    host = two_models(10)
+    submit(host, "a", (30, 8))
+    host.run()
+    assert host.large_pool.num_evictable > 5
+    submit(host, "b", (30, 8))
+    assert host.run()["b"]["0"]
+    assert host.models["b"].core.stats().preemptions_total == 0
+
+
+def test_a_model_gets_its_share_back_from_one_that_uses_more() -> None:
+    host = two_models(40)
+    submit(host, "a", *[(16, 40)] * 8)
+    for _ in range(36):
+        host.step()
+    assert host.models["a"].core.num_used_large_pages > 30
+    submit(host, "b", (40, 20))
+    for _ in range(3):
+        host.step()
+    assert host.models["b"].core.stats().running == 1, "it does not wait for a request of the other one to end"
+    assert host.models["a"].core.stats().preemptions_total >= 1
+    found = host.run()
+    whole = continuation([2 + i % 90 for i in range(40)], params(20))
+    assert found["b"]["0"] == whole[-len(found["b"]["0"]) :]
+
+
+def test_a_model_within_its_share_is_not_preempted_for_another() -> None:
+    host = two_models(40)
+    submit(host, "a", (30, 30))
+    for _ in range(10):
+        host.step()
+    submit(host, "b", *[(30, 30)] * 6)
+    host.run()
+    assert host.models["a"].core.stats().preemptions_total == 0
+
+
+def test_a_floor_is_given_back_even_beyond_an_equal_share() -> None:
+    host = two_models(40, floor_b=30)
+    submit(host, "a", *[(16, 24)] * 4)
+    for _ in range(20):
+        host.step()
+    submit(host, "b", (100, 10))
+    for _ in range(6):
+        host.step()
+    assert host.models["b"].core.stats().running == 1
+    host.run()
+
+
+def test_a_ceiling_is_never_exceeded() -> None:
+    host = two_models(40, ceiling_a=10)
+    core = host.models["a"].core
+    assert core.limits.max_model_len == 40
+    submit(host, "a", *[(12, 20)] * 8)
+    most = 0
+    while host.host.has_work:
+        host.step()
+        host.check()
+        most = max(most, core.num_used_large_pages)
+    assert 8 <= most <= 10
+
+
+def test_floors_beyond_the_pool_are_refused() -> None:
+    with pytest.raises(ValueError, match="the floors of all models are 11 large pages, the pool has 10"):
+        check_floors([Bounds(5), Bounds(6)], 10)
+
+
+def test_models_that_wait_for_each_other_go_on() -> None:
+    """Each has half of the pool and wants more: neither is above its share."""
+    host = two_models(20)
+    submit(host, "a", (4, 70))
+    submit(host, "b", (4, 70))
+    found = host.run()
+    assert [len(found[name]["0"]) for name in ("a", "b")] == [70, 70]
+    assert sum(model.core.stats().preemptions_total for model in host.models.values()) >= 1
+
+
+@pytest.mark.parametrize("steps", ["overlapping", "late"])
+def test_pages_freed_by_one_model_wait_for_its_step_in_flight(steps: Steps) -> None:
+    host = FakeHost({"a": ONE_TYPE, "b": OTHER_TYPE}, 8, steps=steps)
+    for name in ("a", "b"):
+        host.add(name)
+    for index in range(12):
+        host.models["a"].core.add_request(str(index), [5 + index] * 9, params(7))
+        host.models["b"].core.add_request(str(index), [60 + index] * 9, params(7))
+    found = host.run()
+    for index in range(12):
+        assert found["a"][str(index)] == continuation([5 + index] * 9, params(7))
+        assert found["b"][str(index)] == continuation([60 + index] * 9, params(7))
+
+
+def test_an_abort_while_a_model_sleeps_ends_the_request() -> None:
+    host = two_models(20)
+    host.models["a"].core.add_request("x", [5] * 8, GREEDY)
+    host.step()
+    host.sleep("a")
+    host.models["a"].core.abort("x")
+    found = host.run()
+    assert found["a"]["x"] is not None
+    assert host.models["a"].core.is_idle
