@@ -323,6 +323,15 @@ async def test_a_hosted_model_that_was_added_is_there_after_a_restart_without_it
     await again.shutdown()
 
 
+async def test_a_worker_of_hosted_models_alone_loads_no_engine_of_our_own(host: MockHost, make_settings: Make) -> None:
+    models = Models(make_settings(engine="paged", model=(f"m=openai:good@{host.url}",), memory=1 << 20))
+    await models.start()
+    [row] = models.view().models
+    assert (row.residence, row.memory_bytes, row.wanted_bytes) == ("resident", 0, 0)
+    assert (await answer(models.get()))[0] == "hello there"
+    await models.shutdown()
+
+
 def worker_metrics(worker: Worker) -> str:
     return worker.metrics._families.render().decode()
 
