@@ -133,8 +133,11 @@ class RemoteEngine:
         """What is known of the other server and of the limits."""
         now = time.monotonic()
         reached = self._caps.reached()
-        is_closed = reached is not None or now < self._closed_until
-        problem = self._problem if reached is None else reached.sentence
+        is_paused = now < self._closed_until
+        problem = self._problem or ("the host asks to wait" if is_paused else None)
+        if reached is not None:
+            problem = reached.sentence
+        is_closed = reached is not None or is_paused
         return Hosting(self._failures, is_closed, problem, self._caps.tokens, self._caps.cost)
 
     def tokenise(self, source: PromptSource, *, add_special_tokens: bool | None = None) -> Prompt:
@@ -285,7 +288,6 @@ class RemoteEngine:
             self._closed_until = time.monotonic() + self._next_closed_s
             self._next_closed_s = min(MAX_CLOSED_S, 2 * self._next_closed_s)
         elif failure.retry_after_s is not None and failure.may_pass:
-            self._problem = f"the host asks to wait ({failure.status})"
             self._closed_until = time.monotonic() + failure.retry_after_s
 
     def _note_failure(self, failure: Failure, request_id: str) -> None:

@@ -168,6 +168,8 @@ async def test_retry_after_is_respected_and_closes_the_model_where_it_is_long(ho
     load = worker.load()
     assert load is not None
     assert load.is_closed
+    assert worker.hosting is not None
+    assert worker.hosting.problem == "the host asks to wait"
     with pytest.raises(ApiError) as failure:
         await answer(worker)
     assert failure.value.code is ErrorCode.NO_WORKER
