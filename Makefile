@@ -22,7 +22,7 @@ help:
 	@echo "make kernel-report   compile every Triton kernel configuration, no GPU needed, and write the table of docs/kernels.md"
 	@echo "make pages        regenerate docs/api.md, access.md, settings.md, fifty-names.md and the table of models.md from the code"
 	@echo "make fuzz         50,000 malformed requests to controller, worker and web UI (FUZZ_ARGS='--seed 2 --target worker --case 7')"
-	@echo "make soak-memory the page cache against its naive twin, 5,000 x 100 random operations"
+	@echo "make soak-memory the page cache against its naive twin, 5,000 x 100 random operations; 2,000 random hosts of several models"
 	@echo "make soak-models  models are added, sleep, wake and are removed 200 times in an arena under load (SOAK='--cycles N --visitors N')"
 	@echo "make format       format the code"
 	@echo "make distributions 20,000 draws of each pair of sampling parameters against the exact distribution"
@@ -86,7 +86,7 @@ fuzz:
 
 soak-memory:
 	@$(PYTHON) -I cli/bootstrap.py --extra dev
-	@AGON_SOAK=1 exec $(VENV)/bin/python -m pytest --timeout=0 tests/engine/memory/test_state_machine.py
+	@AGON_SOAK=1 exec $(VENV)/bin/python -m pytest --timeout=0 tests/engine/memory/test_state_machine.py tests/engine/hosting
 
 soak-models:
 	@$(PYTHON) -I cli/bootstrap.py --extra dev --compiler

@@ -1,7 +1,7 @@
 """Results, figure and table of the opposed load: python -m benchmarks.memory.opposed_report
 
-Writes opposed.json beside this file and docs/figures/opposed_load.png; `python -m benchmarks.memory` puts the table into
-docs/memory.md. Takes some minutes.
+Writes opposed.json beside this file and docs/figures/opposed_load.png; `python -m benchmarks.memory` puts the table
+into docs/memory.md. Takes some minutes.
 """
 
 import argparse

@@ -1,5 +1,6 @@
 """docs/memory.md from the results. The text is in template.md; here are the tables."""
 
+import json
 from pathlib import Path
 from string import Template
 from typing import Any
@@ -12,7 +13,13 @@ _LENGTHS = (100, 500, 2_000, 32_000)
 _RUN_COLUMNS = ("waste", "decode_batch", "steps", "output_tokens_per_s", "preemptions")
 
 
+_HERE = Path(__file__).parent
+
+
 def render(results: dict[str, Any]) -> str:
+    """The page. The opposed load and the memory of many models have commands and results of their own."""
+    opposed = json.loads((_HERE / "opposed.json").read_text())
+    many = json.loads((_HERE / "many_models.json").read_text())
     by_page = results["waste_by_page_size"]
     tables = {
         "papers": _table(["what", "paper", "here"], [*_closed_forms(), *_measured(results)]),
@@ -32,10 +39,14 @@ def render(results: dict[str, Any]) -> str:
         "page_costs": _costs(results["operations"]["per_page"]),
         "step_costs": _costs(results["operations"]["step_of_256_requests"]),
         "machine": "{cores} cores, Python {python}".format(**results["machine"]),
+        "opposed_two": _opposed(opposed["two models"]),
+        "opposed_three": _opposed(opposed["two and a hybrid"]),
+        "opposed_waste": _percent(opposed["two models"]["ways"]["shared"]["waste"]),
+        "many_models": _many(many),
         "vision": _runs(results["vision"], ("decode_batch", "steps", "preemptions", "encoded_images")),
         "arena": _runs(results["arena"], ("decode_batch", "output_tokens_per_s", "hit_rate", "preemptions")),
     }
-    return Template((Path(__file__).parent / "template.md").read_text()).substitute(tables)
+    return Template((_HERE / "template.md").read_text()).substitute(tables)
 
 
 def _closed_forms() -> list[tuple[str, ...]]:
@@ -117,6 +128,32 @@ def _runs(runs: dict[str, Any], columns: tuple[str, ...] = _RUN_COLUMNS) -> str:
         cells = [_percent(entry[key], 3) if key in ("waste", "hit_rate") else str(entry[key]) for key in columns]
         rows.append((name, *cells))
     return _table(["", *(column.replace("_", " ") for column in columns)], rows)
+
+
+def _opposed(found: dict[str, Any]) -> str:
+    columns = (
+        "admitted_tokens",
+        "batch",
+        "goodput_tokens_per_s",
+        "output_tokens_per_s",
+        "waste",
+        "idle_median",
+        "idle_worst",
+        "preemptions",
+    )
+    gain = ", ".join(f"{key.replace('_', ' ')} {value:.2f} x" for key, value in found["gain"].items())
+    return f"{_runs(found['ways'], columns)}\n\nShared against split: {gain}."
+
+
+def _many(found: dict[str, Any]) -> str:
+    one, each = found["one_process"], found["a_process_for_each"]
+    rows = [
+        (f"one process, {found['models']} models", str(one["resident_mib"]), str(one["private_mib"])),
+        ("its weights and page pool alone", f"{one['weights_mib'] + one['pool_mib']:.1f}", ""),
+        ("a process with one of them and its part of the pool", str(each["each_mib"]), str(each["each_private_mib"])),
+        (f"{found['models']} such processes", "", str(each["all_private_mib"])),
+    ]
+    return _table(["", "resident MiB", "private MiB"], rows)
 
 
 def _costs(costs: dict[str, Any]) -> str:

@@ -49,7 +49,7 @@ class HostCore:
         self._in_flight: deque[str] = deque()  # whose steps are in flight, oldest first
         self._debtor: str | None = None  # the model for which others must give way, once their steps have ended
         self._gained: dict[str, list[RequestDelta]] = {}
-        self.stepping = ""  #: the model that has been stepped last, for whoever handles its errors
+        self.stepping = ""  #: the model that has been stepped last, whose error an exception is
 
     # Models come and go
 
@@ -121,7 +121,7 @@ class HostCore:
             self._collect()
 
     def _launch(self) -> str | None:
-        """The model that has launched a step; None: nobody can plan one now."""
+        """The model that has launched a step; None: no model can plan one now."""
         active = self._active()
         max_tokens = SHARED_STEP_TOKENS if len(active) > 1 else None
         order = self._turns.order(active)

@@ -1,7 +1,6 @@
 """The page pool of a host: its memory, how it is cut for the models that share it, and their design in it.
 
-Used by the host's thread. Knows no cores and no requests: whoever cuts the pool anew must first see to it that no model
-has pages.
+Used by the host's thread. Knows no cores and no requests. While the pool is cut anew no model has pages.
 """
 
 import logging

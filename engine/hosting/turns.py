@@ -12,8 +12,8 @@ from collections.abc import Iterable
 MAX_FOREIGN_STEPS = 8
 #: What a model is owed when it gets work while others have some: it goes first, so that its request takes at most twice
 #: its time alone beside one other model, the wait for that one's present step included.
-_WELCOME_S = 0.1
-#: Nobody is owed, or owes, more than this: a long burst in the past must not stop a model for long.
+_WELCOME_S = 0.25
+#: No model is owed, or owes, more than this: a long burst in the past must not stop a model for long.
 _MAX_DEBT_S = 1.0
 
 

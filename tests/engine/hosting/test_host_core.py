@@ -104,7 +104,7 @@ def test_a_model_that_was_idle_is_owed_nothing() -> None:
         turns.charge("a", 1.0)
     turns.order(["a", "b"])
     turns.note_step("b")
-    turns.charge("b", 0.1)
+    turns.charge("b", 0.7)
     assert turns.order(["a", "b"])[0] == "a"
 
 
