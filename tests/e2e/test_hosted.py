@@ -7,14 +7,17 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
+from redis import Redis
 
+from cli.arena.data_dir import DataDir
+from cli.arena.embedded_redis import EmbeddedRedis, find_binary
 from tests.e2e.arena import UpProcess, arena, free_ports, take_turn
 from tests.mock_host import MockHost, mock_host
 
@@ -86,7 +89,8 @@ def test_a_second_server_is_a_contestant_and_its_key_is_nowhere(
 
     places = {str(path): path.read_bytes() for path in up.data_dir.parent.rglob("*") if path.is_file()}
     assert any(path.endswith("models.json") for path in places)
-    assert any("store" in path and content for path, content in places.items())
+    places["store"] = store_content(up)
+    assert b"hosted" in places["store"]
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         try:
             places[str(path)] = path.read_bytes()
@@ -162,6 +166,22 @@ def served(up: UpProcess) -> list[dict[str, Any]]:
     answer = httpx.get(f"{up.controller_url}/arena/admin/served", headers=admin(up), trust_env=False)
     rows: list[dict[str, Any]] = answer.json()["processes"]
     return rows
+
+
+def store_content(up: UpProcess) -> bytes:
+    """All keys and values of the arena's store, uncompressed."""
+    store = EmbeddedRedis(DataDir(up.data_dir).store, find_binary())
+    read: dict[str, Callable[[Redis, bytes], Any]] = {
+        "string": lambda redis, key: redis.get(key),
+        "hash": lambda redis, key: redis.hgetall(key),
+        "set": lambda redis, key: redis.smembers(key),
+        "zset": lambda redis, key: redis.zrange(key, 0, -1),
+        "list": lambda redis, key: redis.lrange(key, 0, -1),
+        "stream": lambda redis, key: redis.xrange(key),
+    }
+    with Redis.from_url(store.url) as redis:
+        names = [(key, redis.type(key).decode()) for key in redis.scan_iter(count=1000)]
+        return repr([(key, read[kind](redis, key)) for key, kind in names if kind != "none"]).encode()
 
 
 def admin(up: UpProcess) -> dict[str, str]:
