@@ -70,7 +70,8 @@ class EngineCore:
         """has_queue_bound: False for callers that submit all their requests at once and wait, as LLM does. compiler:
         None: outputs cannot be constrained. share, reclaim: of a pool that several models share; None: the model has
         its own."""
-        self._runner: Runner | None = runner  # None: it has been taken away
+        self._runner = runner  # only while there is one
+        self._has_runner = True
         self._make_detokenizer = make_detokenizer
         self._clock = clock
         self._engine_seed = config.seed
@@ -267,25 +268,20 @@ class EngineCore:
     def _ranked(self, deltas: list[RequestDelta]) -> list[RequestDelta]:
         return self._rankings.rank(deltas) if self._rankings else deltas
 
-    @property
-    def _active_runner(self) -> "Runner":
-        assert self._runner is not None, "an engine without a runner has no steps"
-        return self._runner
-
     def _launch(self, plan: StepPlan) -> None:
         """Launch a step. If it needs masks they follow: now, computed while the step computes; or once the tokens of
         the step in flight are known, while this one computes."""
         if not plan.needs_masks or self._in_flight:
             self._unmasked = plan if plan.needs_masks else None
-            self._active_runner.launch(plan)
+            self._runner.launch(plan)
         else:
             masks = self._steering.start_masks(plan)
-            self._active_runner.launch(plan)
-            self._active_runner.supply_masks(masks.result())
+            self._runner.launch(plan)
+            self._runner.supply_masks(masks.result())
         self._in_flight.note_launch(plan)
 
     def _collect(self) -> list[RequestDelta]:
-        output = self._active_runner.collect()
+        output = self._runner.collect()
         self.last_step_s = output.compute_s + output.move_s
         new_tokens = self._scheduler.commit(self._in_flight.take_oldest(), output)
         advanced = self._scheduler.advanced
@@ -295,7 +291,7 @@ class EngineCore:
             if search.is_over:
                 deltas += self._end_search(request, search.best)
         if self._unmasked is not None:
-            self._active_runner.supply_masks(self._steering.masks(self._unmasked))
+            self._runner.supply_masks(self._steering.masks(self._unmasked))
             self._unmasked = None
         for request in self._scheduler.prompts_done:
             deltas += self._end_prompt(request)
@@ -453,26 +449,27 @@ class EngineCore:
         """Preempt the latest running request: its pages are swapped out at once, or recomputed later."""
         plan = self._scheduler.give_way()
         if plan is not None:
-            self._active_runner.launch(plan)
+            self._runner.launch(plan)
             assert self._swapper is not None
-            self._swapper.note_costs(plan, self._active_runner.collect())
+            self._swapper.note_costs(plan, self._runner.collect())
 
     def release_runner(self) -> None:
         """Give up all pages and close the runner. Requests keep their tokens, and new ones wait, until `use_runner`."""
         self._scheduler.give_up_pages()
         self._cache.drop_content()
         self._swapper = None
-        self._active_runner.close()
-        self._runner = None
+        self._runner.close()
+        del self._runner
+        self._has_runner = False
 
     def use_runner(self, runner: "Runner", share: PoolShare) -> None:
         """Go on with another runner of the same model, whose pool may be cut anew. The pool holds requests that are at
         least as long as before."""
-        assert self._runner is None
+        assert not self._has_runner
         assert not self._in_flight
         self._cache.cut_again(runner.pool_plan, share)
         self.admission.note_new_pool(self._cache.rule)
-        self._runner = runner
+        self._runner, self._has_runner = runner, True
         self._swapper = self._make_swapper(runner, is_pool_shared=True)
         self._scheduler.note_new_pool(self._swapper)
 
@@ -522,5 +519,5 @@ class EngineCore:
     def close(self) -> None:
         """Free the runner: model, pages and, with several processes, the other processes."""
         self._steering.shut_down()
-        if self._runner is not None:
+        if self._has_runner:
             self._runner.close()

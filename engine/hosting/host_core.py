@@ -49,7 +49,7 @@ class HostCore:
         self._in_flight: deque[str] = deque()  # whose steps are in flight, oldest first
         self._debtor: str | None = None  # the model for which others must give way, once their steps have ended
         self._gained: dict[str, list[RequestDelta]] = {}
-        self.stepping = ""  #: the model that has been stepped last, whose error an exception is
+        self.stepping = ""  #: the model that was stepped last: an exception is its error
 
     # Models come and go
 

@@ -29,6 +29,8 @@ class Turns:
         active = list(names)
         for name in self._owed_s.keys() - set(active):
             del self._owed_s[name], self._num_foreign[name]
+        if len(self._owed_s) == 1:  # a model that was alone neither owes nor is owed
+            self._owed_s = dict.fromkeys(self._owed_s, 0.0)
         welcome = _WELCOME_S if self._owed_s else 0.0
         for name in active:
             self._owed_s.setdefault(name, welcome)

@@ -108,6 +108,19 @@ def test_a_model_that_was_idle_is_owed_nothing() -> None:
     assert turns.order(["a", "b"])[0] == "a"
 
 
+def test_a_model_that_comes_back_is_welcomed_every_time() -> None:
+    turns = Turns()
+    for _ in range(5):
+        turns.order(["busy"])
+        spent = {"busy": 0.0, "idle": 0.0}
+        for _ in range(40):
+            name = turns.order(["busy", "idle"])[0]
+            turns.note_step(name)
+            turns.charge(name, 0.05)
+            spent[name] += 0.05
+        assert spent["idle"] > spent["busy"] + 0.1
+
+
 def test_cached_pages_of_one_model_are_room_for_another() -> None:
     host = two_models(10)
     submit(host, "a", (30, 8))
