@@ -1,7 +1,7 @@
 """`agon models list | add | remove | sleep | wake | move`: what the workers of a running arena serve."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
@@ -15,6 +15,7 @@ from rich.table import Table
 from cli.arena.processes import parse_model
 from cli.arena.running_arena import admin_token, arena_client, check, controller_url, is_loopback
 from cli.errors import CliError
+from wire.hosted_models import HostedModel, is_hosted
 from wire.served_models import AdminActOnModel, AdminAddModel, AdminServed, ServedModel, WorkerModels
 
 app = typer.Typer(add_completion=False, no_args_is_help=True)
@@ -61,17 +62,46 @@ def list_models(
 
 @app.command()
 def add(
-    model: Annotated[str, typer.Argument(metavar="NAME=PATH", help="A folder, a GGUF file or a hub id.")],
+    model: Annotated[
+        str,
+        typer.Argument(metavar="NAME=SOURCE", help="A folder, a GGUF file, a hub id, or openai:MODEL@https://HOST/v1."),
+    ],
     worker: Annotated[
         str | None, typer.Option("--worker", help="In this worker process. Default: the one with the fewest models.")
     ] = None,
+    key_env: Annotated[
+        str | None, typer.Option(help="Hosted model: the worker's environment variable that has the key.")
+    ] = None,
+    key_file: Annotated[
+        str | None, typer.Option(help="Hosted model: the worker's file, of mode 600, that has the key.")
+    ] = None,
+    requests_per_minute: Annotated[int | None, typer.Option(help="Hosted model: most requests in a minute.")] = None,
+    tokens_per_day: Annotated[int | None, typer.Option(help="Hosted model: most tokens in a UTC day.")] = None,
+    cost_per_day: Annotated[
+        float | None, typer.Option(help="Hosted model: most cost in a UTC day, in the unit of the prices.")
+    ] = None,
+    prompt_price: Annotated[float | None, typer.Option(help="Hosted model: of a million prompt tokens.")] = None,
+    answer_price: Annotated[float | None, typer.Option(help="Hosted model: of a million tokens of answers.")] = None,
+    option: Annotated[
+        list[str], typer.Option(metavar="NAME=VALUE", help="Hosted model: any other option of docs/hosted.md.")
+    ] = [],  # noqa: B006 - typer's way to say "no value"
     reason: Reason = "",
     url: Url = None,
     data_dir: DataDirFlag = None,
 ) -> None:
     """Load a model while the others answer. It is served after a restart, too."""
     address = controller_url(url, data_dir)
-    if is_loopback(address):
+    given = {
+        "key_env": key_env,
+        "key_file": key_file,
+        "requests_per_minute": requests_per_minute,
+        "tokens_per_day": tokens_per_day,
+        "cost_per_day": cost_per_day,
+        "prompt_price": prompt_price,
+        "answer_price": answer_price,
+    }
+    model = with_options(model, {name: value for name, value in given.items() if value is not None}, option)
+    if is_loopback(address) or is_hosted(_source(model)):
         parsed = parse_model(model)  # the worker is on this machine and finds the same path
         name, source = parsed.name, parsed.source
     else:
@@ -83,7 +113,28 @@ def add(
         row = _await(client, name, {"resident", "failed"})
     if row.error is not None:
         raise CliError(row.error)
-    print(f"{name} is served, {_size(row.memory_bytes)} in memory")
+    where = "by another server" if is_hosted(source) else f"{_size(row.memory_bytes)} in memory"
+    print(f"{name} is served, {where}")
+
+
+def with_options(model: str, given: Mapping[str, object], others: Sequence[str]) -> str:
+    """`NAME=SOURCE` with options of a hosted model added to the source. Raises CliError."""
+    pairs = [text.partition("=") for text in others]
+    options = {**{name: value for name, _, value in pairs}, **given}
+    source = _source(model)
+    if not options:
+        return model
+    if not is_hosted(source):
+        raise CliError(f"the option {next(iter(options))} is for hosted models, openai:MODEL@https://HOST/v1.")
+    try:
+        known = HostedModel.parse(source).model_dump(exclude_defaults=True)
+        return model.removesuffix(source) + str(HostedModel.of(**{**known, **options}))
+    except ValueError as error:
+        raise CliError(f"{error}.") from None
+
+
+def _source(model: str) -> str:
+    return model if is_hosted(model) else model.partition("=")[2] or model
 
 
 @app.command()
@@ -156,9 +207,12 @@ def _await(client: httpx.Client, name: str, states: set[str]) -> ServedModel:
 def _row(process: WorkerModels, model: ServedModel) -> tuple[str, ...]:
     state = _STATES.get(model.residence, model.residence)
     memory = _size(model.memory_bytes) if model.memory_bytes else f"({_size(model.wanted_bytes)})"
+    if is_hosted(model.source):
+        state, memory = "hosted", ""
     load = f"{model.running} running, {model.waiting} waiting" if model.running or model.waiting else ""
     woke = "" if model.wake_s is None else f"{model.wake_s:.2f} s"
-    shown = state if model.error is None else f"{state}: {model.error}"
+    trouble = model.error or model.problem
+    shown = state if trouble is None else f"{state}: {trouble}"
     where = process.worker_ids.get(model.name, process.url)
     return (model.name, shown, memory, load, f"{model.idle_s:.0f} s ago", woke, where)
 

@@ -143,7 +143,7 @@ class Settings(StoreSettings):
     thinking_budget: Annotated[Count | None, BeforeValidator(_none_if_zero)] = Field(
         default=None,
         description="Most tokens that a model may think before it answers, in battles and chats: then its thoughts are "
-        "ended for it. Both sides of a battle get the same. Models of other services (`--engine openai`) cannot be "
+        "ended for it. Both sides of a battle get the same. Models of other services (docs/hosted.md) cannot be "
         "limited. Empty or 0: only the limit of the answer.",
     )
 

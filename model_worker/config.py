@@ -18,11 +18,12 @@ from model_worker.model_spec import ModelSpec, models_in
 from service_kit.cors import CORS_ORIGINS_HELP, CorsOrigins
 from service_kit.origins import ALLOWED_HOSTS_HELP, AllowedHosts, is_loopback
 from wire.chat import TemplateKwargs
+from wire.hosted_models import HostedModel
 from wire.model_names import is_model_name
 from wire.served_models import MAX_MODELS
 from wire.sizes import parse_size
 
-EngineKind = Literal["paged", "echo", "openai"]
+EngineKind = Literal["paged", "echo"]
 _WILDCARD_HOSTS = ("0.0.0.0", "::", "")
 
 #: Settings that are passed to the engine unchanged. Not `model`: the worker's own field may contain an alias.
@@ -32,8 +33,6 @@ _FLAGS = {
     "controller_urls": "--controller",
     "allowed_hosts": "--allowed-host",
     "cors_origins": "--cors-origin",
-    "remote_base_url": "--base-url",
-    "remote_api_key_file": "--api-key-file",
 }
 
 
@@ -79,8 +78,9 @@ class WorkerSettings(_EngineSettings):
     model: CommaList = Field(
         default=(),
         max_length=MAX_MODELS,
-        description="Folder in Hugging Face layout, GGUF file or hub id, or NAME=MODEL; the flag is repeated for "
-        "several models, the variable separates them by commas",
+        description="Folder in Hugging Face layout, GGUF file, hub id, openai:MODEL@URL for a model of another server "
+        "(docs/hosted.md), or NAME=MODEL; the flag is repeated for several models, the variable separates them by "
+        "commas",
     )
     adapter: CommaList = Field(
         default=(),
@@ -106,7 +106,8 @@ class WorkerSettings(_EngineSettings):
         default=60.0, gt=0, description="Seconds that a request waits for its model to wake before it is refused"
     )
     engine: EngineKind = Field(
-        default="paged", description="What answers. paged: Agon's own engine. echo: for tests. openai: another server"
+        default="paged",
+        description="What answers. paged: Agon's own engine. echo: for tests. Hosted models have their own",
     )
     engine_process: Literal["auto", "on", "off"] = Field(
         default="auto",
@@ -168,17 +169,6 @@ class WorkerSettings(_EngineSettings):
         default=None, ge=0, description="The echo engine breaks every answer after so many tokens, to test callers"
     )
 
-    remote_base_url: str | None = Field(
-        default=None, description="Engine openai: URL of the other server, as https://host/v1"
-    )
-    remote_model: str | None = Field(default=None, description="Engine openai: the other server's name for the model")
-    remote_api_key_file: Path | None = Field(
-        default=None, description="Engine openai: file with the other server's API key"
-    )
-    remote_context_length: int = Field(
-        default=32_768, ge=1, description="Engine openai: context of the other server's model in tokens"
-    )
-
     @model_validator(mode="after")
     def _consistent(self) -> "WorkerSettings":
         for text in self.adapter:
@@ -193,17 +183,18 @@ class WorkerSettings(_EngineSettings):
                 raise ValueError(f"two models are named {name!r}; name one of them differently: NAME=MODEL")
         if not (self.model or self.models_dir or self.models_file):
             raise ValueError("--model (AGON_MODEL): which model is served is needed")
-        if len(self.model) != 1 and (self.engine == "openai" or self.engine_config.tensor_parallel > 1):
-            raise ValueError("an engine openai or a model in several processes is the only model of its worker")
-        for url in (*self.controller_urls, *filter(None, (self.worker_url, self.remote_base_url))):
+        for spec in self.specs:
+            if spec.is_hosted:
+                HostedModel.parse(spec.source)
+        if len(self.model) != 1 and self.engine_config.tensor_parallel > 1:
+            raise ValueError("a model in several processes is the only model of its worker")
+        for url in (*self.controller_urls, *filter(None, (self.worker_url,))):
             if urlsplit(url).scheme not in ("http", "https") or not urlsplit(url).hostname:
                 raise ValueError(f"{url!r} is not an http or https URL")
         if self.controller_urls and self.worker_token is None and self.worker_token_file is None:
             raise ValueError("registering with a controller needs AGON_WORKER_TOKEN or AGON_WORKER_TOKEN_FILE")
         if self.controller_urls and self.worker_url is None and self.host in _WILDCARD_HOSTS:
             raise ValueError(f"with host {self.host!r} controllers need AGON_WORKER_URL to reach this worker")
-        if self.engine == "openai" and (self.remote_base_url is None or self.remote_model is None):
-            raise ValueError("the openai engine needs remote_base_url and remote_model")
         has_keys = bool(self.api_keys or self.api_keys_file or self.controller_urls)
         if "*" in self.cors_origins and not has_keys:
             raise ValueError("AGON_CORS_ORIGINS=* needs AGON_API_KEYS: every web page could use the model")
@@ -247,6 +238,11 @@ class WorkerSettings(_EngineSettings):
         """The only model's folder, GGUF file or hub id, without the alias."""
         [text] = self.model
         return ModelSpec.parse(text).source
+
+    @property
+    def is_hosted(self) -> bool:
+        """Whether the only model is one of another server."""
+        return len(self.model) == 1 and self.specs[0].is_hosted
 
     @property
     def engine_config(self) -> EngineConfig:

@@ -63,6 +63,11 @@ class EchoEngine:
         self._is_alive = True
 
     @property
+    def hosting(self) -> None:
+        """None: it computes itself."""
+        return None
+
+    @property
     def operators(self) -> None:
         """None: nothing is computed."""
         return None

@@ -4,7 +4,7 @@ Implemented by PagedEngine (Agon's own engine), EchoEngine (for development and 
 server). Nothing here imports torch. Errors that concern one request are raised as ApiError.
 """
 
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -79,6 +79,19 @@ class Description:
     pool_bytes: int  #: the page pool that it would get now
 
 
+@dataclass(frozen=True, slots=True)
+class Hosting:
+    """What is known of another server that answers for a model. `failures`: failed requests by HTTP status ("none":
+    there was no answer) and reason. `is_closed`: no request is taken now. `problem`: what the operator should know.
+    `tokens` and `cost`: of this UTC day."""
+
+    failures: Mapping[tuple[str, str], int]
+    is_closed: bool
+    problem: str | None
+    tokens: int
+    cost: float
+
+
 class Engine(Protocol):
     """An engine that is loaded. Used on the event loop, except for `tokenise`."""
 
@@ -95,6 +108,11 @@ class Engine(Protocol):
     @property
     def operators(self) -> str | None:
         """The operators that compute the model on this machine; None for RemoteEngine and EchoEngine."""
+        ...
+
+    @property
+    def hosting(self) -> Hosting | None:
+        """The other server of RemoteEngine; None for engines that compute themselves."""
         ...
 
     @property

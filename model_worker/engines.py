@@ -1,4 +1,7 @@
-"""Chooses and loads the engine that the settings name. Only Agon's own engine imports torch."""
+"""Chooses and loads the engine of a model: another server for a hosted one, else what the settings name.
+
+Only Agon's own engine imports torch.
+"""
 
 import asyncio
 import gc
@@ -29,13 +32,13 @@ async def load_engine(settings: WorkerSettings) -> Engine:
 
     Does not block the event loop, so probes are answered meanwhile.
     """
+    if settings.is_hosted:
+        from model_worker.remote import RemoteEngine
+
+        return RemoteEngine.from_settings(settings)
     match settings.engine:
         case "echo":
             return _echo(settings)
-        case "openai":
-            from model_worker.remote import RemoteEngine
-
-            return RemoteEngine.from_settings(settings)
         case "paged":
             # In a thread: importing torch takes seconds.
             await asyncio.to_thread(importlib.import_module, "model_worker.paged_engine")
@@ -46,6 +49,12 @@ async def load_engine(settings: WorkerSettings) -> Engine:
 
 async def describe_model(settings: WorkerSettings) -> Description:
     """What is known of the only model of `settings` without loading it. Raises StartError."""
+    if settings.is_hosted:
+        from model_worker.remote import RemoteEngine
+
+        remote = RemoteEngine.from_settings(settings)
+        await remote.shutdown()
+        return Description(remote.card, remote.capacity, weights_bytes=0, pool_bytes=0)
     match settings.engine:
         case "paged":
             await asyncio.to_thread(importlib.import_module, "model_worker.paged_engine")
@@ -55,12 +64,6 @@ async def describe_model(settings: WorkerSettings) -> Description:
         case "echo":
             engine = _echo(settings)
             return Description(engine.card, engine.capacity, weights_bytes=0, pool_bytes=engine.load().kv_bytes_total)
-        case "openai":
-            from model_worker.remote import RemoteEngine
-
-            remote = RemoteEngine.from_settings(settings)
-            await remote.shutdown()
-            return Description(remote.card, remote.capacity, weights_bytes=0, pool_bytes=0)
 
 
 def _echo(settings: WorkerSettings) -> EchoEngine:

@@ -101,6 +101,8 @@ class HostedEngines:
             await host.shutdown()
 
     async def _is_separate(self, settings: WorkerSettings) -> bool:
+        if settings.is_hosted:
+            return True  # and torch is not needed
         if settings.engine_config.draft not in (None, NGRAM):  # the pool of the two is cut for both
             return True
         await asyncio.to_thread(importlib.import_module, "model_worker.paged_engine")

@@ -13,6 +13,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
+from model_worker.engine_protocol import Hosting
 from wire.chat import FinishReason
 from wire.workers import Capacity, Load
 
@@ -46,6 +47,7 @@ class ModelFigures:
     capacity: Callable[[], Capacity | None]
     operators: Callable[[], str | None]
     is_resident: Callable[[], bool]
+    hosting: Callable[[], Hosting | None]
 
 
 class Metrics:
@@ -179,6 +181,8 @@ class _ModelFamilies:
         self._model = model
 
     def collect(self, figures: ModelFigures) -> Iterator[Metric]:
+        if (hosting := figures.hosting()) is not None:
+            yield from self._hosting(hosting)
         load, capacity = figures.load(), figures.capacity()
         yield self._gauge("agon_model_loaded", "1 while the model is in memory", float(figures.is_resident()))
         if load is None or capacity is None:
@@ -210,6 +214,19 @@ class _ModelFamilies:
         yield self._counter("agon_generation_tokens", "Tokens generated", load.generation_tokens_total)
         yield self._counter("agon_engine_steps", "Engine steps", load.steps_total)
         yield from self._drafts(load)
+
+    def _hosting(self, hosting: Hosting) -> Iterator[Metric]:
+        failures = CounterMetricFamily(
+            "agon_host_failures",
+            "Failed requests to the server of a hosted model, those that were repeated included",
+            labels=("model_name", "status", "reason"),
+        )
+        for (status, reason), count in hosting.failures.items():
+            failures.add_metric((self._model, status, reason), count)
+        yield failures
+        yield self._gauge("agon_host_closed", "1 while a hosted model takes no request", float(hosting.is_closed))
+        yield self._gauge("agon_host_tokens_today", "Tokens of a hosted model in this UTC day", hosting.tokens)
+        yield self._gauge("agon_host_cost_today", "Cost of a hosted model in this UTC day", hosting.cost)
 
     def _pages(self, load: Load) -> Iterator[Metric]:
         pages = GaugeMetricFamily("agon_kv_pages", "Small pages", labels=("model_name", "layer_type", "state"))

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+from wire.hosted_models import HostedModel, is_hosted
 from wire.model_names import is_model_name
 
 
@@ -16,8 +17,8 @@ class AdapterSource:
 
 @dataclass(frozen=True, slots=True)
 class ModelSpec:
-    """A model by its name. `source`: a folder in Hugging Face layout, a GGUF file, a hub id, or BASE+FOLDER: the
-    adapter in that folder, on the model BASE of the same worker."""
+    """A model by its name. `source`: a folder in Hugging Face layout, a GGUF file, a hub id, a model of another server
+    (wire/hosted_models.py), or BASE+FOLDER: the adapter in that folder, on the model BASE of the same worker."""
 
     name: str
     source: str
@@ -26,14 +27,16 @@ class ModelSpec:
     def adapter(self) -> AdapterSource | None:
         """None: it is no adapter. A path with a plus sign that exists is a model."""
         base, is_adapter, folder = self.source.partition("+")
-        if not is_adapter or not is_model_name(base) or Path(self.source).exists():
+        if is_hosted(self.source) or not is_adapter or not is_model_name(base) or Path(self.source).exists():
             return None
         return AdapterSource(base, folder)
 
     @classmethod
     def parse(cls, text: str) -> "ModelSpec":
-        """From `NAME=SOURCE`, or from a source alone, which is then named after its folder or GGUF file, or is a hub
-        id."""
+        """From `NAME=SOURCE`, or from a source alone, which is then named after its folder, GGUF file or hosted model,
+        or is a hub id. Raises ValueError for a hosted model that is not understood."""
+        if is_hosted(text):
+            return cls(HostedModel.parse(text).model, text)
         name, has_name, source = text.partition("=")
         if has_name:
             return cls(name, source)
@@ -41,6 +44,11 @@ class ModelSpec:
         if path.suffix == ".gguf":
             return cls(path.stem, text)  # a link of the hub's cache leads to a file without a name
         return cls(text if not path.exists() else path.resolve().name, text)
+
+    @property
+    def is_hosted(self) -> bool:
+        """Whether another server computes it."""
+        return is_hosted(self.source)
 
     def __str__(self) -> str:
         return f"{self.name}={self.source}"

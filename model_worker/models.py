@@ -219,6 +219,8 @@ class Models:
         """Let a model sleep when it has finished its answers. Raises ApiError WORKER_TIMEOUT when that takes too long;
         it falls asleep then later."""
         entry = self._entry(name)
+        if entry.spec.is_hosted:
+            raise _refused("A hosted model has no memory to give back.", "name")
         falling = self._run(self._residency.sleep(name))
         try:
             async with asyncio.timeout(self.settings.drain_s):
@@ -364,6 +366,7 @@ class Models:
             idle_s=round(time.monotonic() - worker.used_at, 1),
             wake_s=None if worker.wake_s is None else round(worker.wake_s, 3),
             error=None if entry.error is None else str(entry.error),
+            problem=None if worker.hosting is None else worker.hosting.problem,
         )
 
     def _run(self, work: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
@@ -403,7 +406,9 @@ class _Entry:
 
     def shows(self) -> object:
         """What controllers are to be told at once when it changes."""
-        return self.worker.state, self.worker.card, self.worker.capacity
+        load = self.worker.load()
+        is_closed = load is not None and load.is_closed
+        return self.worker.state, self.worker.card, self.worker.capacity, is_closed
 
 
 def _host_for(settings: WorkerSettings) -> ModelHost:

@@ -134,6 +134,11 @@ class PagedEngine:
         )
 
     @property
+    def hosting(self) -> None:
+        """None: it computes itself."""
+        return None
+
+    @property
     def operators(self) -> str:
         """The operators in use: the C++ operators with their instruction set, Triton, or torch."""
         return self._engine.info.operators

@@ -216,6 +216,7 @@ def least_recently_used(
         for model in models
         if model is not besides
         and model.worker.name not in kept
+        and model.wanted_bytes > 0  # a hosted model takes none
         and model.worker.is_resident
         and model.worker.is_unused
         and not model.lock.locked()

@@ -15,7 +15,7 @@ from functools import partial
 from model_worker.answer_record import AnswerRecord
 from model_worker.config import WorkerSettings
 from model_worker.embedding import embed_inputs
-from model_worker.engine_protocol import Engine, Piece, Prompt, PromptSource, source_of
+from model_worker.engine_protocol import Engine, Hosting, Piece, Prompt, PromptSource, source_of
 from model_worker.liveness import Liveness
 from model_worker.metrics import Metrics, ModelFigures
 from service_kit.logs import log_event
@@ -34,6 +34,7 @@ ANSWER_ERRORS = (
     ErrorCode.CONTEXT_LENGTH_EXCEEDED,
     ErrorCode.WORKER_FAILED,
     ErrorCode.QUEUE_FULL,
+    ErrorCode.BUDGET_REACHED,
     ErrorCode.NO_WORKER,
     ErrorCode.SHUTTING_DOWN,
     ErrorCode.WORKER_TIMEOUT,
@@ -69,6 +70,7 @@ class Worker:
             lambda: self.capacity if self._card is not None else None,
             lambda: self._engine.operators if self._engine is not None else None,
             lambda: self._engine is not None,
+            lambda: self.hosting,
         )
         self.metrics = (metrics or Metrics()).of(self.name, figures)
         self.wake_s: float | None = None  #: how long its last waking took
@@ -133,6 +135,11 @@ class Worker:
         return self._engine is not None
 
     @property
+    def hosting(self) -> Hosting | None:
+        """What is known of the other server that answers; None: the model is computed here, or not in memory."""
+        return self._engine.hosting if self._engine is not None else None
+
+    @property
     def is_unused(self) -> bool:
         """Whether no answer needs the engine."""
         return self._num_users == 0
@@ -188,6 +195,8 @@ class Worker:
         """Whether the engine is alive and, while there is work, makes steps. True while the model is not in memory."""
         if self._engine is None:
             return True
+        if self._engine.hosting is not None:
+            return self._engine.is_alive  # another server that is silent is no fault of this process
         return self._engine.is_alive and self._liveness.is_moving(self._engine.load(), time.monotonic())
 
     async def embed(self, asked: EmbedRequest) -> EmbedReply:

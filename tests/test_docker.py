@@ -26,13 +26,15 @@ from cli.arena.processes import DRAIN_S
 from tests.e2e.arena import free_ports
 
 ROOT = Path(__file__).parent.parent
-SERVICES = ("redis", "controller", "worker-finch", "worker-robin", "webui")
+SERVICES = ("redis", "controller", "worker-finch", "worker-robin", "worker-hosted", "webui")
+STARTED = tuple(name for name in SERVICES if name != "worker-hosted")  #: without a profile
 PATIENCE_S = 120.0
 
 #: The keys of the Compose specification that the file uses, and what each may hold.
 SERVICE_KEYS: dict[str, type | tuple[type, ...]] = {
     "build": dict, "cap_drop": list, "command": list, "depends_on": dict, "environment": dict, "healthcheck": dict,
-    "image": str, "init": bool, "logging": dict, "networks": list, "pids_limit": int, "ports": list, "read_only": bool,
+    "image": str, "init": bool, "logging": dict, "networks": list, "pids_limit": int, "ports": list, "profiles": list,
+    "read_only": bool,
     "restart": str, "security_opt": list, "stop_grace_period": str, "tmpfs": list, "user": str, "volumes": list,
 }  # fmt: skip
 TOP_KEYS = {"name", "services", "networks", "volumes"}
@@ -95,6 +97,8 @@ def test_only_the_web_ui_is_published_and_only_to_this_machine(compose: dict[str
     published = {name: service["ports"] for name, service in compose["services"].items() if "ports" in service}
     assert published == {"webui": ["${AGON_PUBLISH:-127.0.0.1:7860}:7860"]}
     assert compose["networks"]["back"] == {"internal": True}
+    assert [name for name, service in compose["services"].items() if "profiles" in service] == ["worker-hosted"]
+    assert [name for name, service in compose["services"].items() if "out" in service["networks"]] == ["worker-hosted"]
     on_the_way_out = [name for name, service in compose["services"].items() if "front" in service["networks"]]
     assert on_the_way_out == ["webui"]
 
@@ -200,9 +204,9 @@ def running_services(compose: dict[str, Any], tmp_path: Path) -> Iterator[dict[s
         return text.replace("/models/", f"{ROOT / 'demo_models'}/").replace("/opt/healthcheck.py", HEALTHCHECK)
 
     processes: dict[str, subprocess.Popen[bytes]] = {}
-    logs = {name: tmp_path / f"{name}.log" for name in SERVICES}
+    logs = {name: tmp_path / f"{name}.log" for name in STARTED}
     try:
-        for name in SERVICES:
+        for name in STARTED:
             service = compose["services"][name]
             own_port = next(here for key, here in address.items() if key.startswith(f"{name}:")).rpartition(":")[2]
             command = [localised(word, name) for word in service["command"]]
@@ -222,7 +226,7 @@ def running_services(compose: dict[str, Any], tmp_path: Path) -> Iterator[dict[s
                 )
             if name in ("redis", "controller"):
                 wait_healthy(name, compose, localised, own_port, logs[name])
-        for name in SERVICES[2:]:
+        for name in STARTED[2:]:
             own_port = next(here for key, here in address.items() if key.startswith(f"{name}:")).rpartition(":")[2]
             wait_healthy(name, compose, localised, own_port, logs[name])
         yield address

@@ -19,6 +19,7 @@ from cli.main import COMMANDS
 from controller.config import Settings as ControllerSettings
 from controller.metrics import Metrics as ControllerMetrics
 from model_worker.config import WorkerSettings
+from model_worker.engine_protocol import Hosting
 from model_worker.metrics import Metrics as WorkerMetrics
 from model_worker.metrics import ModelFigures
 from webui.config import Settings as WebuiSettings
@@ -54,8 +55,9 @@ def sources() -> str:
 def metric_names() -> set[str]:
     load = Load(pages=(PageCounts(layer_type="x", used=0, evictable=0, empty=0, page_bytes=1),))
     capacity = Capacity(max_running=1, max_queued=1, kv_tokens=1)
+    hosting = Hosting({("401", "status_401"): 1}, True, None, 1, 1.0)
     worker = WorkerMetrics()
-    model = worker.of("m", ModelFigures(lambda: load, lambda: capacity, lambda: "torch", lambda: True))
+    model = worker.of("m", ModelFigures(lambda: load, lambda: capacity, lambda: "torch", lambda: True, lambda: hosting))
     model.count_finished("stop", 1.0)
     model.count_failed("queue_full")
     registry = CollectorRegistry()

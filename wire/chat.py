@@ -172,9 +172,22 @@ class Usage(BaseModel):
     total_tokens: int
     prompt_tokens_details: PromptTokensDetails = PromptTokensDetails()
     completion_tokens_details: CompletionTokensDetails = CompletionTokensDetails()
+    estimated: bool = Field(
+        default=False,
+        exclude_if=lambda is_estimated: not is_estimated,
+        description="the tokens are Agon's estimate: the server of a hosted model gave no counts",
+    )
 
     @classmethod
-    def counted(cls, num_prompt: int, num_completion: int, num_cached: int = 0, num_thoughts: int = 0) -> "Usage":
+    def counted(
+        cls,
+        num_prompt: int,
+        num_completion: int,
+        num_cached: int = 0,
+        num_thoughts: int = 0,
+        *,
+        is_estimated: bool = False,
+    ) -> "Usage":
         """Usage of an answer; `num_cached` of the prompt's tokens came from the prefix cache, and `num_thoughts` of the
         completion's were thoughts."""
         return cls(
@@ -183,4 +196,5 @@ class Usage(BaseModel):
             total_tokens=num_prompt + num_completion,
             prompt_tokens_details=PromptTokensDetails(cached_tokens=num_cached),
             completion_tokens_details=CompletionTokensDetails(reasoning_tokens=num_thoughts),
+            estimated=is_estimated,
         )

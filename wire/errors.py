@@ -7,7 +7,7 @@ import math
 from enum import StrEnum
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 
 class ErrorCode(StrEnum):
@@ -43,6 +43,7 @@ class ErrorCode(StrEnum):
     RATE_LIMITED = "rate_limited"
     TOO_MANY_CONNECTIONS = "too_many_connections"
     QUEUE_FULL = "queue_full"
+    BUDGET_REACHED = "budget_reached"
     OVERLOADED = "overloaded"
     NO_WORKER = "no_worker_available"
     MODEL_ASLEEP = "model_asleep"
@@ -86,6 +87,7 @@ STATUS: dict[ErrorCode, int] = {
     ErrorCode.RATE_LIMITED: 429,
     ErrorCode.TOO_MANY_CONNECTIONS: 503,
     ErrorCode.QUEUE_FULL: 503,
+    ErrorCode.BUDGET_REACHED: 429,
     ErrorCode.OVERLOADED: 503,
     ErrorCode.NO_WORKER: 503,
     ErrorCode.MODEL_ASLEEP: 503,
@@ -130,6 +132,7 @@ MEANINGS: dict[ErrorCode, str] = {
     ErrorCode.RATE_LIMITED: "The address sent too many requests.",
     ErrorCode.TOO_MANY_CONNECTIONS: "The service, or the address of the client, has too many connections open.",
     ErrorCode.QUEUE_FULL: "All workers of the model are full.",
+    ErrorCode.BUDGET_REACHED: "A limit of requests, tokens or cost that the operator gave a hosted model is reached.",
     ErrorCode.OVERLOADED: "The service gets more requests than it can take at the moment.",
     ErrorCode.NO_WORKER: "No worker of the model can answer now.",
     ErrorCode.MODEL_ASLEEP: "The model is not in memory and could not be brought there in time; ask again.",
@@ -144,7 +147,8 @@ MEANINGS: dict[ErrorCode, str] = {
 
 
 class ErrorDetail(BaseModel):
-    """The fields of an OpenAI error: `message` for people, `code` (an ErrorCode) for programs."""
+    """The fields of an OpenAI error: `message` for people, `code` (an ErrorCode) for programs. `reason`: a word for
+    logs, which workers of hosted models add, and controllers do not pass on."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -152,6 +156,7 @@ class ErrorDetail(BaseModel):
     type: str
     code: str
     param: str | None = None
+    reason: str | None = Field(default=None, exclude_if=lambda reason: reason is None)
 
 
 class ErrorBody(BaseModel):
@@ -169,12 +174,19 @@ class ApiError(Exception):
     """
 
     def __init__(
-        self, code: ErrorCode, message: str, *, param: str | None = None, retry_after_s: float | None = None
+        self,
+        code: ErrorCode,
+        message: str,
+        *,
+        param: str | None = None,
+        retry_after_s: float | None = None,
+        reason: str | None = None,
     ) -> None:
         super().__init__(message)
         self.code = code
         self.message = message
         self.param = param
+        self.reason = reason
         if retry_after_s is None and self.status in (429, 503):
             retry_after_s = 1.0
         self.retry_after_s = retry_after_s
@@ -203,7 +215,9 @@ class ApiError(Exception):
     def body(self) -> ErrorBody:
         """The error as it is sent."""
         return ErrorBody(
-            error=ErrorDetail(message=self.message, type=self.type, code=self.code.value, param=self.param)
+            error=ErrorDetail(
+                message=self.message, type=self.type, code=self.code.value, param=self.param, reason=self.reason
+            )
         )
 
     @classmethod
@@ -211,6 +225,6 @@ class ApiError(Exception):
         """Parse the error body of another Agon service; an unknown body becomes INTERNAL_ERROR."""
         try:
             detail = ErrorBody.model_validate(body).error
-            return cls(ErrorCode(detail.code), detail.message, param=detail.param)
+            return cls(ErrorCode(detail.code), detail.message, param=detail.param, reason=detail.reason)
         except ValueError:
             return cls(ErrorCode.INTERNAL_ERROR, "The other service gave an answer that is not understood.")

@@ -12,11 +12,13 @@ from wire.ids import WorkerId
 from wire.model_names import ModelName
 
 MAX_MODELS = 16  #: that one worker process serves
+MAX_SOURCE_CHARS = 8192
 
 #: `loading`: not yet in memory for the first time; `draining`: it finishes its answers and is then removed.
 Residence = Literal["resident", "asleep", "on_disk", "loading", "draining", "failed"]
-#: A folder in Hugging Face layout, a GGUF file or a hub id, as the worker's machine finds it.
-Source = Annotated[str, Field(min_length=1, max_length=1024, pattern=r"^[^\x00-\x1f]+$")]
+#: A folder in Hugging Face layout, a GGUF file or a hub id, as the worker's machine finds it, or a model of another
+#: server (hosted_models.py).
+Source = Annotated[str, Field(min_length=1, max_length=MAX_SOURCE_CHARS, pattern=r"^[^\x00-\x1f]+$")]
 
 
 class _Frozen(BaseModel):
@@ -27,7 +29,9 @@ class AddModel(_Frozen):
     """Body of a worker's `POST /internal/models`."""
 
     name: ModelName
-    source: Source = Field(description="folder, GGUF file or hub id, as the worker's machine finds it")
+    source: Source = Field(
+        description="folder, GGUF file, hub id, or openai:MODEL@URL (docs/hosted.md), as the worker's machine finds it"
+    )
 
 
 class NamedModel(_Frozen):
@@ -49,6 +53,7 @@ class ServedModel(_Frozen):
     idle_s: float = Field(description="seconds since its last answer, or since it was added")
     wake_s: float | None = Field(default=None, description="seconds that its last waking took; null: none yet")
     error: str | None = Field(default=None, description="why it could not be loaded")
+    problem: str | None = Field(default=None, description="a hosted model: what its operator should know")
 
 
 class ServedModels(_Frozen):

@@ -90,6 +90,10 @@ class Load(_Frozen):
     draft_tokens_total: int = Field(default=0, description="proposed tokens that were verified")
     accepted_draft_tokens_total: int = Field(default=0, description="proposed tokens that were right")
     saved_steps_total: int = Field(default=0, description="steps that answers did not need because tokens were right")
+    is_closed: bool = Field(
+        default=False,
+        description="a hosted model takes no request now: a limit is reached, or its server refuses every request",
+    )
     pages: tuple[PageCounts, ...] = Field(default=(), fail_fast=True)
 
 

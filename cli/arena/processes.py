@@ -19,6 +19,7 @@ from cli.arena.embedded_redis import EmbeddedRedis
 from cli.errors import CliError
 from engine.config import KVDType
 from engine.idle_threads import bounded_spinning
+from wire.hosted_models import HostedModel, is_hosted
 from wire.model_names import is_model_name
 from wire.served_models import MAX_MODELS
 from wire.sizes import is_size
@@ -28,6 +29,8 @@ _STOP_MARGIN_S = 5.0
 #: Exit codes of our services that say that another start would fail in the same way.
 _BAD_SETTINGS, _BAD_CHECKPOINT = frozenset({2}), frozenset({3})
 _PROBE_TIMEOUT_S = 5.0
+#: Variables of the environment that hold a key of another service.
+_KEY_NAME = re.compile(r"(API_?KEY|_KEY|_TOKEN|_SECRET)$", re.IGNORECASE)
 _HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
 _ANY_HOST = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 _STORE_PASSWORDS = ("AGON_REDIS_PASSWORD", "AGON_SENTINEL_PASSWORD")  #: only the controller gets them
@@ -35,7 +38,8 @@ _STORE_PASSWORDS = ("AGON_REDIS_PASSWORD", "AGON_SENTINEL_PASSWORD")  #: only th
 
 @dataclass(frozen=True, slots=True)
 class ModelSource:
-    """A model to serve: its name in the arena, and `source`, a local folder, a GGUF file or a hub id."""
+    """A model to serve: its name in the arena, and `source`, a local folder, a GGUF file, a hub id, or a model of
+    another server (wire/hosted_models.py)."""
 
     name: str
     source: str
@@ -91,10 +95,12 @@ def default_threads() -> int:
 
 
 def parse_model(text: str) -> ModelSource:
-    """A model from `NAME=PATH_OR_HUB_ID`, `PATH_OR_HUB_ID` or `NAME=BASE+FOLDER`. Raises CliError with the reason."""
-    name, separator, source = text.partition("=")
+    """A model from `NAME=SOURCE`, `SOURCE` or `NAME=BASE+FOLDER`. Raises CliError with the reason."""
+    name, separator, source = ("", "", "") if is_hosted(text) else text.partition("=")
     if not separator:
         name, source = "", text
+    if is_hosted(source):
+        return _hosted_model(name, source)
     path = Path(source).expanduser()
     base, is_adapter, folder = source.partition("+")
     if is_adapter and not path.exists():
@@ -125,6 +131,19 @@ def _adapter(text: str, name: str, base: str, folder: Path) -> ModelSource:
             f"--model {text}: an adapter is NAME=BASE+FOLDER, with the name of a model of the arena as BASE."
         )
     return ModelSource(name, f"{base}+{folder.absolute()}")
+
+
+def _hosted_model(name: str, source: str) -> ModelSource:
+    try:
+        hosted = HostedModel.parse(source)
+    except ValueError as error:
+        raise CliError(f"--model {name or source.partition('#')[0]}: {error}.") from None
+    if hosted.key_file is not None:
+        hosted = hosted.model_copy(update={"key_file": str(Path(hosted.key_file).expanduser().absolute())})
+    name = name or hosted.model
+    if not is_model_name(name):
+        raise CliError(f"--model {name}: no usable name; letters, digits and . _ : / - are.")
+    return ModelSource(name, str(hosted))
 
 
 def parse_models(texts: list[str], *, has_demos: bool = True, removed: Collection[str] = ()) -> tuple[ModelSource, ...]:
@@ -274,7 +293,7 @@ def _worker(
         command=_python("model_worker", *flags),
         environment={
             **_spin_limit(settings),
-            **_plain_environment(),
+            **_plain_environment(has_keys=True),
             "AGON_WORKER_TOKEN": secrets.worker_token,
             "AGON_API_DOCS": _api_docs(settings.host),
         },
@@ -320,11 +339,16 @@ def _folder(variable: str, path: Path) -> str:
     return "" if os.environ.get(variable) == "" else str(path)
 
 
-def _plain_environment() -> Mapping[str, str]:
-    """The environment of every child: that of `agon up` without the secrets and addresses that only some need."""
+def _plain_environment(*, has_keys: bool = False) -> Mapping[str, str]:
+    """The environment of every child: that of `agon up` without the secrets and addresses that only some need.
+    `has_keys`: keys of other services stay in it; only workers need them, for hosted models."""
     secrets = {"AGON_WORKER_TOKEN", "AGON_ADMIN_TOKEN", "AGON_VOTER_KEY", "AGON_PROXY_TOKEN"}
     private = {*secrets, *_STORE_PASSWORDS, "AGON_REDIS_URL", "REDIS_URL"}
-    environment = {name: value for name, value in os.environ.items() if name not in private}
+    environment = {
+        name: value
+        for name, value in os.environ.items()
+        if name not in private and (has_keys or name.startswith("AGON_") or not _KEY_NAME.search(name))
+    }
     return {**environment, "PYTHONUNBUFFERED": "1"}
 
 

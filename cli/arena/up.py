@@ -47,7 +47,11 @@ _STOPPING = "stopping: answers that have begun are finished first; Ctrl-C again 
 def up(
     model: Annotated[
         list[str],
-        typer.Option("--model", metavar="NAME=PATH_OR_HUB_ID", help="A model beside the demo models; may be repeated."),
+        typer.Option(
+            "--model",
+            metavar="NAME=SOURCE",
+            help="A model beside the demo models: a folder, GGUF file, hub id or openai:MODEL@URL; may be repeated.",
+        ),
     ] = [],  # noqa: B006 - typer's way to say "no value"
     demos: Annotated[bool, typer.Option("--demos/--no-demos", help="Whether the demo models are served.")] = True,
     models_dir: Annotated[

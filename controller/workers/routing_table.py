@@ -40,7 +40,7 @@ class Worker:
     @property
     def takes_requests(self) -> bool:
         """Whether it may be sent requests: at once, or to wake it."""
-        return self.state in ("ready", "asleep")
+        return self.state in ("ready", "asleep") and not self.load.is_closed
 
     @property
     def limit(self) -> int:

@@ -33,7 +33,13 @@ PAUSE_S = 1.5  #: a longer time between two refreshes is a pause
 MAX_REFUSAL_BYTES = 100_000
 
 #: A worker that answers with these is healthy and refuses the request: another replica may accept it.
-_BUSY = {ErrorCode.QUEUE_FULL, ErrorCode.RATE_LIMITED, ErrorCode.SHUTTING_DOWN, ErrorCode.STALE_EPOCH}
+_BUSY = {
+    ErrorCode.QUEUE_FULL,
+    ErrorCode.BUDGET_REACHED,
+    ErrorCode.RATE_LIMITED,
+    ErrorCode.SHUTTING_DOWN,
+    ErrorCode.STALE_EPOCH,
+}
 _HEADERS = {"Content-Type": "application/json", "Accept": "text/event-stream"}
 
 
@@ -264,17 +270,19 @@ async def _refusal(response: aiohttp.ClientResponse) -> Exception:
     except (ValueError, aiohttp.ClientError):
         error = ApiError(ErrorCode.INTERNAL_ERROR, "The worker gave no reason.")
     if response.status in (429, 503) and error.code not in (*_BUSY, ErrorCode.MODEL_ASLEEP):
-        error = ApiError(ErrorCode.QUEUE_FULL, error.message)
+        error = ApiError(ErrorCode.QUEUE_FULL, error.message, reason=error.reason)
     retry_after = response.headers.get("Retry-After", "")
     return _classified(error, float(retry_after) if retry_after.isdecimal() else None)
 
 
 def _classified(error: ApiError, retry_after_s: float | None = None) -> Exception:
+    reason = error.code.value if error.reason is None else f"{error.code.value}: {error.reason}"
     if error.code is ErrorCode.MODEL_ASLEEP:
-        return Trouble(error.code, error.code.value, blame=False, retry_after_s=retry_after_s or 5.0)
+        return Trouble(error.code, reason, blame=False, retry_after_s=retry_after_s or 5.0)
     if error.code in _BUSY:
-        return Trouble(ErrorCode.QUEUE_FULL, error.code.value, blame=False, retry_after_s=retry_after_s or 2.0)
+        return Trouble(ErrorCode.QUEUE_FULL, reason, blame=False, retry_after_s=retry_after_s or 2.0)
     if STATUS[error.code] in (400, 413):
+        error.reason = None  # for logs only
         return error
     code = ErrorCode.WORKER_TIMEOUT if error.code is ErrorCode.WORKER_TIMEOUT else ErrorCode.WORKER_FAILED
-    return Trouble(code, error.code.value, blame=True)
+    return Trouble(code, reason, blame=True)

@@ -11,6 +11,7 @@ import pytest
 
 from cli.errors import CliError
 from cli.models import app
+from cli.served_models import with_options
 from model_worker.app import create_app
 from model_worker.config import WorkerSettings
 from model_worker.heartbeat import Heartbeat, controller_client
@@ -126,3 +127,12 @@ async def test_a_battle_wakes_what_it_draws(two: TwoWorkers) -> None:
     assert [event.event for event in events[:1]] == ["waking"]
     assert [event.event for event in events].count("finished") == 2
     assert two.states() == [{"ash": "resident", "elm": "resident"}, {"oak": "resident"}]
+
+
+def test_flags_of_a_hosted_model_become_options_of_its_source() -> None:
+    added = with_options("gpt=openai:m@https://h/v1#max_running=2", {"key_env": "K"}, ["stream_usage=false"])
+    assert added == "gpt=openai:m@https://h/v1#key_env=K&max_running=2&stream_usage=false"
+    with pytest.raises(CliError, match="for hosted models"):
+        with_options("mine=/models/mine", {"key_env": "K"}, [])
+    with pytest.raises(CliError, match="no option 'nothing'"):
+        with_options("gpt=openai:m@https://h/v1", {}, ["nothing=1"])

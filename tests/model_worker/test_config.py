@@ -65,7 +65,8 @@ def test_secrets_do_not_show_in_the_representation(make_settings: Make) -> None:
         {"controller_urls": ("http://c:1",), "worker_token": None},
         {"controller_urls": ("http://c:1",), "host": "0.0.0.0"},
         {"port": 70_000},
-        {"engine": "openai"},
+        {"model": "m=openai:o@ftp://other"},
+        {"model": "m=openai:o@http://other/v1#key=k"},
         {"unknown_setting": 1},
     ],
 )

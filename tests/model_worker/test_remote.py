@@ -17,13 +17,17 @@ Respond = Callable[[httpx.Request], httpx.Response]
 
 
 def remote_settings(base_url: str = "http://other/v1", **given: Any) -> WorkerSettings:
-    return WorkerSettings(
-        model="hosted", engine="openai", remote_base_url=base_url, remote_model="echo", worker_token="t", **given
-    )
+    return WorkerSettings(model=f"hosted=openai:echo@{base_url}", worker_token="t", **given)
 
 
-def remote_that(respond: Respond, **given: Any) -> RemoteEngine:
-    return RemoteEngine.from_settings(remote_settings(**given), transport=httpx.MockTransport(respond))
+def remote_that(respond: Respond, options: str = "", **given: Any) -> RemoteEngine:
+    settings = remote_settings("http://other/v1" + (f"#{options}" if options else ""), **given)
+    return RemoteEngine.from_settings(settings, transport=httpx.MockTransport(respond))
+
+
+@pytest.fixture(autouse=True)
+def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("model_worker.remote.failures.FIRST_PAUSE_S", 0.001)
 
 
 def ask(**options: Any) -> dict[str, Any]:
@@ -75,6 +79,9 @@ async def test_leaving_closes_the_stream_to_the_other_server(serve: Serve, event
         (500, "secret-model exploded", "worker_failed"),
         (503, "busy", "queue_full"),
         (302, "", "worker_failed"),
+        (402, "secret-model wants money", "worker_failed"),
+        (404, "no secret-model", "worker_failed"),
+        (529, "overloaded", "queue_full"),
     ],
 )
 async def test_refusals_are_told_in_our_own_words(in_process: Any, status: int, body: str, code: str) -> None:
@@ -118,10 +125,11 @@ async def test_key_and_portable_options_reach_the_other_server(in_process: Any, 
 
     def respond(request: httpx.Request) -> httpx.Response:
         seen.append(request)
-        return httpx.Response(200, text='data: {"choices": [{"delta": {}, "finish_reason": "stop"}]}\n\n')
+        return httpx.Response(200, text='data: {"choices": [{"delta": {"content": "x"}, "finish_reason": "stop"}]}\n\n')
 
     (tmp_path / "key").write_text("hosted-key\n")
-    async with in_process(remote_that(respond, remote_api_key_file=tmp_path / "key"), model="hosted") as client:
+    (tmp_path / "key").chmod(0o600)
+    async with in_process(remote_that(respond, f"key_file={tmp_path}/key"), model="hosted") as client:
         kwargs = {"enable_thinking": False}
         body = ask(
             chat_template_kwargs=kwargs,

@@ -56,10 +56,6 @@ NAMES: tuple[tuple[str, str | None, Any], ...] = (
     ("echo_tokens_per_s", "--echo-tokens-per-s", 50.0),
     ("echo_num_tokens", "--echo-num-tokens", None),
     ("echo_fail_after", "--echo-fail-after", None),
-    ("remote_base_url", "--base-url", None),
-    ("remote_model", "--remote-model", None),
-    ("remote_api_key_file", "--api-key-file", None),
-    ("remote_context_length", "--remote-context-length", 32_768),
 )
 
 

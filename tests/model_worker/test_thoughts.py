@@ -28,9 +28,7 @@ def hosted(*deltas: dict[str, Any], usage: dict[str, Any] | None = None, seen: l
             seen.append(json.loads(request.content))
         return httpx.Response(200, text=stream)
 
-    settings = WorkerSettings(
-        model="m", engine="openai", remote_base_url="http://other/v1", remote_model="o", worker_token="t"
-    )
+    settings = WorkerSettings(model="m=openai:o@http://other/v1", worker_token="t")
     return RemoteEngine.from_settings(settings, transport=httpx.MockTransport(respond))
 
 

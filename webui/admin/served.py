@@ -4,7 +4,8 @@ from collections.abc import Iterable, Sequence
 from html import escape
 
 from webui.admin import words
-from wire.served_models import AdminServed, ServedModel, WorkerModels
+from wire.hosted_models import is_hosted
+from wire.served_models import MAX_SOURCE_CHARS, AdminServed, ServedModel, WorkerModels
 
 
 def served_section(served: AdminServed) -> str:
@@ -23,10 +24,12 @@ def _process(process: WorkerModels, urls: Sequence[str]) -> str:
 
 def _model(model: ServedModel, url: str, urls: Sequence[str]) -> str:
     name = escape(model.name)
-    state = words.RESIDENCES[model.residence]
-    if model.error is not None:
-        state = f"{state}: {model.error}"
-    facts = [escape(state), _size(model.memory_bytes or model.wanted_bytes)]
+    state = words.HOSTED if is_hosted(model.source) else words.RESIDENCES[model.residence]
+    if trouble := model.error or model.problem:
+        state = f"{state}: {trouble}"
+    facts = [escape(state)]
+    if not is_hosted(model.source):
+        facts.append(_size(model.memory_bytes or model.wanted_bytes))
     if model.running or model.waiting:
         facts.append(f"{model.running + model.waiting} {words.IN_FLIGHT}")
     others = [other for other in urls if other != url]
@@ -51,8 +54,8 @@ def _new(urls: Sequence[str]) -> str:
     return (
         f'{_help(words.ADD_MODEL_HELP)}<form class="agon-wide" data-act="add_served" aria-label="{words.ADD_MODEL}">'
         f'<label>{words.ADD_MODEL}<input name="name" maxlength="128" autocomplete="off" required></label>'
-        f'<label>{words.SOURCE}<input name="source" maxlength="1024" autocomplete="off" required></label>{worker}'
-        f"{_reason()}<button>{words.ADD}</button></form>"
+        f'<label>{words.SOURCE}<input name="source" maxlength="{MAX_SOURCE_CHARS}" autocomplete="off" required></label>'
+        f"{worker}{_reason()}<button>{words.ADD}</button></form>"
     )
 
 

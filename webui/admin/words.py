@@ -71,6 +71,7 @@ RESIDENCES: Final[dict[Residence, str]] = {
     "draining": "finishes its answers",
     "failed": "not served",
 }
+HOSTED: Final = "by another server"
 MEMORY_OF: Final = "Memory of"
 ACTION: Final = "Action"
 MODEL_ACTIONS: Final = {"wake": "Wake", "sleep": "Sleep", "remove": "Remove", "move": "Move"}
@@ -78,8 +79,11 @@ MOVE_TO: Final = "Move to"
 NOWHERE: Final = "(only for Move)"
 DO: Final = "Do it"
 ADD_MODEL: Final = "Add a model"
-ADD_MODEL_HELP: Final = "The worker finds the folder, GGUF file or hub id on its own machine. Running answers go on."
-SOURCE: Final = "Folder, GGUF file or hub id"
+ADD_MODEL_HELP: Final = (
+    "The worker finds the folder, GGUF file or hub id on its own machine. A model of another server is "
+    "openai:MODEL@https://HOST/v1#key_env=NAME, where NAME is a variable of the worker. Running answers go on."
+)
+SOURCE: Final = "Folder, GGUF file, hub id or openai:MODEL@URL"
 IN_WORKER: Final = "In worker"
 EMPTIEST: Final = "(the one with the fewest models)"
 

@@ -62,6 +62,12 @@ def test_a_hub_id_needs_no_folder() -> None:
     assert parse_model("somebody/small-model") == ModelSource("small-model", "somebody/small-model")
 
 
+def test_a_model_of_another_server_is_named_by_its_source() -> None:
+    source = "openai:org/m@https://h/v1#key_env=K"
+    assert parse_model(f"gpt={source}") == ModelSource("gpt", source)
+    assert parse_model(source) == ModelSource("org/m", source)
+
+
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
@@ -70,6 +76,8 @@ def test_a_hub_id_needs_no_folder() -> None:
         ("nowhere/model.gguf", "there is no file nowhere/model.gguf"),
         ("a b=somebody/model", "no usable name"),
         ("{tmp_path}", "no config.json"),
+        ("gpt=openai:m@h/v1", "is named openai:MODEL"),
+        ("gpt=openai:m@https://h/v1#key=k", "no option 'key'"),
     ],
 )
 def test_a_model_that_cannot_be_served_is_refused_with_the_reason(text: str, reason: str, tmp_path: Path) -> None:
@@ -118,6 +126,7 @@ def test_an_address_that_is_not_this_machines_is_said_to_be_none_of_its_own(tmp_
 
 async def test_each_process_gets_only_the_secrets_it_needs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("REDIS_URL", "redis://:password@host")
+    monkeypatch.setenv("SOME_HOST_API_KEY", "sk-1")
     folder = DataDir(tmp_path / "data")
     folder.create()
     secrets = folder.secrets()
@@ -138,6 +147,7 @@ async def test_each_process_gets_only_the_secrets_it_needs(tmp_path: Path, monke
     assert known["webui"] == {secrets.proxy_token}
     assert known["store"] == set()
     assert all("REDIS_URL" not in spec.environment for spec in specs)
+    assert [spec.name for spec in specs if "SOME_HOST_API_KEY" in spec.environment] == ["worker one", "worker two"]
     assert all(secret not in " ".join(spec.command) for spec in specs for secret in everything)
 
 
