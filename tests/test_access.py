@@ -29,7 +29,7 @@ DECLARED = {
         "DELETE /arena/voters/invitations/{name}, GET /arena/votes, "
         "POST /arena/votes/import, POST /arena/integrity/judgements, PUT /arena/models/{model}/card, "
         "GET /arena/pools, GET /metrics, GET /arena/admin, GET /arena/admin/votes, GET /arena/admin/failures, "
-        "GET /arena/admin/trails/{conversation_id}, "
+        "GET /arena/admin/trails/{battle_id}, "
         "GET /arena/admin/actions, GET /arena/admin/actions/export, PUT /arena/admin/models/{model}, "
         "POST /arena/admin/workers/{worker_id}/drain, POST /arena/admin/notices, "
         "DELETE /arena/admin/notices/{notice_id}, PUT /arena/admin/terms, "

@@ -48,7 +48,7 @@ class TrailEntry(_Frozen):
 
 
 class TrailView(_Frozen):
-    """Answer of `GET /arena/admin/trails/{conversation_id}`."""
+    """Answer of `GET /arena/admin/trails/{battle_id}`."""
 
     conversation_id: str
     kind: Literal["battle", "chat"]

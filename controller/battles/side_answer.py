@@ -26,6 +26,7 @@ class SideAnswer:
 
     @classmethod
     def resumed(cls, stored: StoredSide, progress: SideProgress) -> "SideAnswer":
+        """The answer as the former owner of the turn has written it."""
         return cls(
             lane=None,
             stored=stored,
@@ -41,13 +42,16 @@ class SideAnswer:
 
     @property
     def has_begun(self) -> bool:
+        """Whether the first token has come."""
         return self.first_token_ms is not None
 
     async def close(self) -> None:
+        """Give the lane back, if there is one."""
         if self.lane is not None:
             await self.lane.close()
 
     def to_store(self, shown_ms: float | None) -> StoredAnswer:
+        """As it is kept in the battle; shown_ms: for how long it grew before its visitor's eyes."""
         return StoredAnswer(
             text="".join(self.texts),
             thoughts="".join(self.thoughts),

@@ -21,30 +21,30 @@ _GONE = (ErrorCode.BATTLE_NOT_FOUND, ErrorCode.CHAT_NOT_FOUND)
 def add_trail_route(router: APIRouter, trails: Trails, battles: TurnStore, chats: TurnStore) -> None:
     """Add it; `router` is the admin's."""
 
-    @router.get("/arena/admin/trails/{conversation_id}")
+    @router.get("/arena/admin/trails/{battle_id}")
     @documented(
         "Administration",
         "What happened to a battle or chat",
-        parameters={"conversation_id": "id of the battle or chat"},
+        parameters={"battle_id": "id of the battle, or of a chat"},
         answer=TrailView,
         errors=(ErrorCode.BATTLE_NOT_FOUND, ErrorCode.STORE_UNAVAILABLE),
     )
-    async def trail(conversation_id: Annotated[str, Path()]) -> Response:
+    async def trail(battle_id: Annotated[str, Path()]) -> Response:
         """Every step that its controllers noted, and a sentence for each thing that went wrong or took long. Steps are
         kept for two days; there is no text among them. `agon why` shows them beside the lines of the logs."""
         try:
-            battle_id, chat_id = BattleId(conversation_id), ChatId(conversation_id)
+            conversation, chat_id = BattleId(battle_id), ChatId(battle_id)
         except ValueError:
             raise not_found() from None
-        entries = await trails.read(battle_id)
-        battle = await _or_none(battles, battle_id)
+        entries = await trails.read(conversation)
+        battle = await _or_none(battles, conversation)
         chat = None if battle is not None else await _or_none(chats, chat_id)
         found = battle or chat
         if found is None and not entries:
             raise not_found()
         return json_reply(
             TrailView(
-                conversation_id=conversation_id,
+                conversation_id=conversation,
                 kind="chat" if chat is not None else "battle",
                 mode=None if found is None else found.mode,
                 state=None if found is None else found.state,

@@ -48,7 +48,7 @@ class RoundCosts:
 
     @property
     def seconds_per_token(self) -> float | None:
-        """Of the last rounds; None: there was none."""
+        """Cost in the last rounds; None: there was none."""
         return self._seconds / self._tokens + self._prompt_s / _ANSWER_TOKENS if self._tokens else None
 
 

@@ -60,7 +60,7 @@ class AdapterPoints:
         self._rows = rows
 
     def num_parameters(self, rank: int) -> int:
-        """Of an adapter of that rank on every layer."""
+        """Parameters of an adapter of that rank on every layer."""
         return rank * sum(part.num_outputs + point.num_inputs for point in self.points for part in point.parts)
 
     @property

@@ -86,8 +86,8 @@ class RemoteEngine:
     def from_settings(
         cls, settings: WorkerSettings, *, transport: httpx.AsyncBaseTransport | None = None
     ) -> "RemoteEngine":
-        """Of the only model of `settings`. Raises BadSettings for a source that is not understood and for a key that
-        cannot be read. The other server may be down now and come up later."""
+        """The engine of the only model of `settings`. Raises BadSettings for a source that is not understood and for a
+        key that cannot be read. The other server may be down now and come up later."""
         try:
             hosted = HostedModel.parse(settings.model_path)
         except ValueError as error:

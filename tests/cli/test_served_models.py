@@ -122,6 +122,12 @@ async def test_mistakes_are_told_in_the_loaders_words(two: TwoWorkers) -> None:
 async def test_a_battle_wakes_what_it_draws(two: TwoWorkers) -> None:
     await run(two, "sleep", "ash")
     await run(two, "sleep", "oak")
+
+    async def both_known_to_sleep() -> bool:  # the controller learns it from the next heartbeats
+        rows = (await two.arena.client.get("/arena/workers", headers=two.arena.admin)).json()
+        return {"ash": "asleep", "oak": "asleep"}.items() <= {row["model"]: row["state"] for row in rows}.items()
+
+    await eventually(both_known_to_sleep)
     battle = await two.arena.create("ash", "oak")
     events = await two.arena.turn(battle["id"])
     assert [event.event for event in events[:1]] == ["waking"]

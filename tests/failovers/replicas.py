@@ -1,7 +1,6 @@
 """A primary, its replicas and three sentinels as processes that a test kills, stops and starts again."""
 
 import contextlib
-import socket
 import subprocess
 import time
 from collections.abc import Generator
@@ -12,6 +11,7 @@ from redis import Redis
 from redis.exceptions import RedisError
 
 from cli.arena.embedded_redis import find_binary
+from tests.e2e.arena import free_ports
 
 SERVICE = "votes"
 PASSWORD = "store-password-for-tests"
@@ -55,7 +55,7 @@ class Server:
 
 
 class Replicas:
-    """The servers of one store, and which of them was the primary at the last look."""
+    """The servers of one store and its sentinels. `start` begins them."""
 
     def __init__(self, folder: Path, num_servers: int = 2) -> None:
         ports = _free_ports(num_servers + 3)
@@ -76,10 +76,13 @@ class Replicas:
         self.sentinels = [
             Server(folder / f"sentinel-{port}", watch, is_sentinel=True, port=port) for port in ports[num_servers:]
         ]
+
+    def start(self) -> None:
+        """Start everything; all servers follow the first one, and all sentinels know that, when this returns."""
         for server in self.servers:
             server.start(*self._following(self.servers[0], server))
         _wait(lambda: all(server.client().ping() for server in self.servers))
-        _wait(lambda: self._num_following(self.servers[0]) == num_servers - 1)
+        _wait(lambda: self._num_following(self.servers[0]) == len(self.servers) - 1)
         for sentinel in self.sentinels:
             sentinel.start()
         _wait(lambda: all(self._knows_all(sentinel) for sentinel in self.sentinels))
@@ -149,6 +152,7 @@ def running_replicas(folder: Path, num_servers: int = 2) -> Generator[Replicas, 
     folder.mkdir(exist_ok=True)
     replicas = Replicas(folder, num_servers)
     try:
+        replicas.start()
         yield replicas
     finally:
         replicas.kill_all()
@@ -171,12 +175,6 @@ def _wait(holds: object, timeout_s: float = 30) -> None:
 
 
 def _free_ports(number: int) -> list[int]:
-    """Ports that nothing listens on, outside the range of outgoing connections where that can be told."""
-    holders = [socket.socket() for _ in range(number)]
-    try:
-        for holder in holders:
-            holder.bind(("127.0.0.1", 0))
-        return [int(holder.getsockname()[1]) for holder in holders]
-    finally:
-        for holder in holders:
-            holder.close()
+    """Ports that nothing listens on, below the range that the kernel gives to clients."""
+    first = free_ports(number - 2).controller
+    return list(range(first, first + number))

@@ -28,6 +28,7 @@ from wire.openai.embeddings import EmbeddingRequest
 from wire.openai.requests import ChatCompletionRequest, CompletionRequest
 from wire.openai.tokens import DetokenizeRequest, TokenizeRequest
 from wire.responses.requests import ResponsesRequest
+from wire.served_models import AddModel, AdminActOnModel, AdminAddModel, NamedModel
 from wire.strict_json import parse_model
 from wire.votes import VoteRecord
 from wire.workers import GenerateRequest, HeartbeatRequest, RegisterRequest, TokensRequest
@@ -93,6 +94,10 @@ OBJECTS: dict[str, tuple[type[BaseModel], str, str]] = {
     "drain": (DrainWorker, "{", "}"),
     "notice": (CreateNotice, "{", "}"),
     "terms": (SetTerms, "{", "}"),
+    "model": (AddModel, "{", "}"),
+    "named model": (NamedModel, "{", "}"),
+    "served model": (AdminAddModel, "{", "}"),
+    "act on a model": (AdminActOnModel, "{", "}"),
     "acceptance": (AcceptTerms, "{", "}"),
     "thumbs": (GiveFeedback, '{"thumbs":{', "}}"),
     "recorded thumbs": (FeedbackRecord, '{"kind":"feedback","thumbs":{', "}}"),

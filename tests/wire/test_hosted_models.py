@@ -18,7 +18,7 @@ def test_a_source_names_model_url_and_options() -> None:
         HostedModel,
         model=st.just("m"),
         url=st.just("https://h/v1"),
-        key_file=st.none() | st.text("ab/&#=% +,é", min_size=1, max_size=20),
+        key_file=st.none() | st.text("ab/&#=% +,\u00e9", min_size=1, max_size=20),
         requests_per_minute=st.none() | st.integers(1, 100),
         stream_usage=st.booleans(),
         body=st.dictionaries(

@@ -115,7 +115,7 @@ class PackedCodes:
 
     @property
     def nbytes(self) -> int:
-        """Of the device's memory."""
+        """Bytes of the device's memory."""
         return self.words.nbytes + self.scales.nbytes + (0 if self.order is None else self.order.nbytes)
 
 

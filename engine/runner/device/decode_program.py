@@ -20,7 +20,7 @@ from engine.runner.device.buckets import Bucket
 from engine.runner.device.buffers import DecodeBuffers
 from engine.runner.device.shared_prefixes import MAX_GROUPS
 
-#: Of rows whose adapters are known to the device alone.
+#: No runs of rows: their adapters are known to the device alone.
 _NO_RUNS = np.empty((0, 3), np.int64)
 
 

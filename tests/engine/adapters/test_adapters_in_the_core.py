@@ -21,8 +21,6 @@ from tests.engine.runner.device.device_runners import settings_for, torch_machin
 from tests.engine.small_engines import GREEDY, SAMPLED, load
 from tests.engine.stepper import random_prompt
 
-pytestmark = pytest.mark.usefixtures("swapping_costs_nothing")
-
 MODELS = ("llama", "qwen3", "gemma3", "jamba")
 #: Prompts that begin alike, for the prefix cache, and others.
 SHARED = random_prompt(0, 24)
@@ -64,15 +62,15 @@ def test_tokens_of_each_adapter_are_those_of_its_merged_model(
 ) -> None:
     made = adapted(tiny_model(name).folder, tmp_path)
     folders = dict(zip(NAMES, [made.model, *made.merged], strict=True))
-    params = replace(GREEDY, max_tokens=20)
+    params = replace(GREEDY, max_tokens=18)
     asked = [(each, prompt, params) for prompt in PROMPTS for each in NAMES]
     settings = dict(settings)
     if settings.pop("scarce", False):
-        settings["kv_cache_bytes"] = {"jamba": 120_000}.get(name, 100_000)
+        settings["kv_cache_bytes"] = {"jamba": 120_000, "gemma3": 90_000}.get(name, 100_000)
     with add_all(load(made.model, max_adapters=3, **settings), made) as llm:
         found = run_together(llm, asked)
         again = run_together(llm, asked)  # from the prefix cache
-        if "kv_cache_bytes" in settings and name != "jamba":  # whose states admit few requests at a time
+        if "kv_cache_bytes" in settings and name in ("llama", "qwen3"):  # pools of the others admit few at a time
             assert llm.stats().preemptions_total > 0
     wanted = {}
     for each, folder in folders.items():
