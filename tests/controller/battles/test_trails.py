@@ -77,12 +77,16 @@ async def test_a_fault_of_a_worker_is_named(open_arena: OpenArena, fault: dict[s
 async def test_a_replay_names_both_workers(arena: Arena) -> None:
     alpha, _ = await arena.add_two(num_tokens=20, delay_s=0.02)
     other = await arena.add_worker(FakeWorker("alpha", num_tokens=20))
-    alpha.break_at = other.break_at = 3
+    for worker in (alpha, other):
+        worker.break_at = 3
+        worker.may_speak.clear()
     battle = await _named(arena)
     turn = asyncio.create_task(arena.turn(battle))
     await eventually(lambda: len(alpha.requests) + len(other.requests) >= 1)
     failing, healthy = (alpha, other) if alpha.requests else (other, alpha)
     healthy.heal()
+    for worker in (alpha, other):
+        worker.may_speak.set()
     await turn
 
     [cause] = await _causes(arena, battle)
