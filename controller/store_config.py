@@ -35,7 +35,8 @@ class StoreSettings(BaseSettings):
     vote_replicas: Annotated[int | None, Field(ge=0)] = Field(
         default=None,
         description="Replicas of the store that must have a vote on disk before it is acknowledged (WAITAOF). Default: "
-        "1 with Sentinel, because a fail-over loses what no replica has; else 0.",
+        "1 with Sentinel, because a fail-over loses what no replica has; else 0. Name all replicas that Sentinel may "
+        "choose: it may take one that has less than another.",
     )
     key_prefix: str = Field(
         default="agon:v1", description="Prefix of all keys in the store, so that two arenas can share one Redis."
