@@ -3,6 +3,7 @@
 import json
 import time
 from collections.abc import Iterable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
@@ -43,7 +44,7 @@ def why(
         raise CliError(f"no battle, chat or request {identifier!r} is known, and no log names it.")
     if as_json:
         shown = None if trail is None else trail.model_dump(mode="json", exclude_none=True)
-        print(json.dumps({"trail": shown, "log": [vars_of(line) for line in lines]}, indent=2))
+        print(json.dumps({"trail": shown, "log": [asdict(line) for line in lines]}, indent=2))
         return
     if trail is not None:
         _print_head(trail)
@@ -52,11 +53,6 @@ def why(
     if trail is not None:
         for cause in trail.causes or ("Nothing went wrong, and nothing took long.",):
             print(f"cause: {cause}")
-
-
-def vars_of(line: LogLine) -> dict[str, object]:
-    """A log line as JSON."""
-    return {"time": line.time, "process": line.process, "text": line.text, "is_trouble": line.is_trouble}
 
 
 def _trail(identifier: str, url: str | None, data_dir: Path | None) -> TrailView | None:

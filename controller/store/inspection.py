@@ -40,6 +40,11 @@ class Inspection:
             found.append(
                 f"{self.num_replicas} replicas follow it, and a vote needs {num_replicas}: none is acknowledged"
             )
+        elif 0 < num_replicas < self.num_replicas:  # a fail-over may choose a replica that has less than another
+            found.append(
+                f"{self.num_replicas} replicas follow it, and a vote waits for {num_replicas}: a fail-over may lose "
+                f"votes (AGON_VOTE_REPLICAS={self.num_replicas})"
+            )
         return found
 
 

@@ -4,7 +4,7 @@ The load on Redis therefore grows with the number of workers and controllers, no
 last copy stays in use for STALE_S, with the registrations and counts of leases that it held.
 """
 
-import logging
+import contextlib
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -12,14 +12,11 @@ from typing import Protocol
 
 from controller.store.keys import Keys
 from controller.store.store import Store
-from service_kit.logs import log_event
 from wire.errors import ApiError
 from wire.ids import WorkerId
 from wire.workers import Capacity, Load, ModelCard, WorkerState
 
 STALE_S = 60.0  #: a table older than this routes nothing
-
-_logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -90,7 +87,6 @@ class RoutingTable:
         self._keys = keys
         self._controls = controls or NoControls()
         self._snapshot = Snapshot({}, {}, 0, float("-inf"))
-        self._is_store_reachable = True
         self._callbacks: list[Callable[[], None]] = []
 
     def on_refresh(self, callback: Callable[[], None]) -> None:
@@ -160,17 +156,9 @@ class RoutingTable:
             callback()
 
     async def refresh_round(self) -> None:
-        """`refresh`, where a store that is away is only logged, once."""
-        try:
+        """`refresh`, as background work: a store that is away is no error."""
+        with contextlib.suppress(ApiError):
             await self.refresh()
-        except ApiError:
-            if self._is_store_reachable:
-                log_event(_logger, "store_unavailable", logging.WARNING)
-            self._is_store_reachable = False
-            return
-        if not self._is_store_reachable:
-            log_event(_logger, "store_back")
-        self._is_store_reachable = True
 
 
 def _pairs(flat: list[str]) -> dict[str, str]:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from controller.metrics import Metrics
-from controller.store.inspection import inspect
+from controller.store.inspection import Inspection, inspect
 from controller.store.permissions import acl_rule
 from controller.store.store import Store
 from controller.store_address import parse_address
@@ -82,3 +82,12 @@ async def test_the_log_says_why_a_store_does_not_answer(
     async with behind_tls(shared_store) as port:
         assert await _trouble(f"rediss://localhost:{port}", caplog) == "certificate_not_trusted"
         assert await _trouble(f"redis://localhost:{port}", caplog) in ("connection_lost", "timeout")
+
+
+def test_a_replica_that_a_vote_does_not_wait_for_is_a_problem() -> None:
+    found = Inspection(version="7.2.4", role="master", num_replicas=2, wrong={}, is_writing=True)
+
+    assert found.problems(num_replicas=2) == []
+    assert found.problems(num_replicas=0) == []
+    assert "a fail-over may lose votes" in found.problems(num_replicas=1)[0]
+    assert "none is acknowledged" in found.problems(num_replicas=3)[0]
