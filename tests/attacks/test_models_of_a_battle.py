@@ -45,9 +45,7 @@ from tests.controller.support.arena import visitor
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.slow]
 
 NUM_BATTLES = 300 if IS_FULL else 12
-NUM_BATTLES_OF_CONTROL = (
-    {"figures": 60, "salts": 60, "pace": 60} if IS_FULL else {"figures": 8, "salts": 16, "pace": 16}
-)
+NUM_BATTLES_OF_CONTROL = 60 if IS_FULL else 16
 CHANCE_OF_PAIR = 1 / 3  #: three models
 CHANCE_OF_SIDES = 1 / 2
 UNLIKELY = 1e-4  #: a finding less likely than this by chance is a leak
@@ -95,17 +93,16 @@ async def test_nothing_public_tells_the_models_of_a_battle(
 async def test_the_same_attacker_finds_the_models_where_figures_salts_or_pace_tell_them(
     engines: Engines, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, record_property: Any
 ) -> None:
-    """The attack works: it finds what it is told, one leak at a time."""
-    async with open_target(unlike(engines), tmp_path / "pace", paced=0.0) as target:
-        as_it_comes = await _attack(target, NUM_BATTLES_OF_CONTROL["pace"], probes=())
-    async with open_target(engines, tmp_path / "figures") as target:
-        shown = await _attack(target, NUM_BATTLES_OF_CONTROL["figures"], probes=(), **target.arena.admin)
+    """The attack works: it finds what it is told. Each leak has figures of its own, by which it is judged; answers are
+    shown as they come in both arenas, since a pace tells nothing of the other figures and takes seconds."""
+    async with open_target(unlike(engines), tmp_path / "figures and pace", paced=0.0) as target:
+        as_it_comes = await _attack(target, NUM_BATTLES_OF_CONTROL, probes=(), **target.arena.admin)
     monkeypatch.setattr(CacheSalts, "_salt", lambda *_: "")
-    async with open_target(engines, tmp_path / "salts") as target:
-        unsalted = await _attack(target, NUM_BATTLES_OF_CONTROL["salts"], probes=(_probe_caches,))
+    async with open_target(engines, tmp_path / "salts", paced=0.0) as target:
+        unsalted = await _attack(target, NUM_BATTLES_OF_CONTROL, probes=(_probe_caches,))
 
     found = {
-        "pair, figures shown": (_of(shown.pair_scores(), "generation_tokens_total"), CHANCE_OF_PAIR),
+        "pair, figures shown": (_of(as_it_comes.pair_scores(), "generation_tokens_total"), CHANCE_OF_PAIR),
         "pair, no salts": (_of(unsalted.pair_scores(), "probe lead of a"), CHANCE_OF_PAIR),
         "sides, no salts": (_of(unsalted.side_scores(), "probe lead of a"), CHANCE_OF_SIDES),
         "sides, no pace": (as_it_comes.sides_by_sign("pace first lead of a", MODELS), CHANCE_OF_SIDES),

@@ -59,7 +59,7 @@ class Trials:
 async def test_a_prompt_that_another_visitor_sent_looks_like_any_other(
     engines: Engines, tmp_path: Path, record_property: Any
 ) -> None:
-    async with open_target(engines, tmp_path / "arena") as target:
+    async with open_target(engines, tmp_path / "arena", paced=0.0) as target:
         trials = await _attack(target, "salted")
 
     record_property("trials", trials.told())
@@ -71,7 +71,7 @@ async def test_the_same_attacker_finds_the_prompts_where_salts_are_missing(
     engines: Engines, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, record_property: Any
 ) -> None:
     monkeypatch.setattr(CacheSalts, "_salt", lambda *_: "")
-    async with open_target(engines, tmp_path / "arena") as target:
+    async with open_target(engines, tmp_path / "arena", paced=0.0) as target:
         trials = await _attack(target, "unsalted")
 
     record_property("trials", trials.told())
@@ -81,7 +81,7 @@ async def test_the_same_attacker_finds_the_prompts_where_salts_are_missing(
 
 async def test_a_visitor_finds_his_own_prompts(engines: Engines, tmp_path: Path) -> None:
     """Salts cost no reuse where it is wanted: in later turns of a battle, and for the same caller of /v1."""
-    async with open_target(engines, tmp_path / "arena") as target:
+    async with open_target(engines, tmp_path / "arena", paced=0.0) as target:
         arena = target.arena
         battle = await arena.create("finch", "raven")
         prompt = _prompt("own", 0)
