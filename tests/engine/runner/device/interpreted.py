@@ -92,8 +92,11 @@ class Later:
         return self._seconds
 
 
-def triton_runner(folder: Path, *, timer: WorkTimer | None = None, **settings: object) -> DeviceRunner:
-    """A runner with two slots: graphs of one row and of two. timer: of products, where there is no device."""
+def triton_runner(
+    folder: Path, *, timer: WorkTimer | None = None, warms_up: bool = False, **settings: object
+) -> DeviceRunner:
+    """A runner with two slots: graphs of one row and of two. timer: of products, where there is no device. warms_up:
+    although nothing is compiled, for which half the time of a test goes."""
     settings = {"max_running": 2, "max_batched_tokens": 8, "max_model_len": 32, **settings}
     if HAS_CUDA:
         config = settings_for(folder, **{"device": "cuda", "dtype": "float32", "operators": "auto", **settings})
@@ -101,7 +104,7 @@ def triton_runner(folder: Path, *, timer: WorkTimer | None = None, **settings: o
         assert isinstance(runner, DeviceRunner)
         return runner
     kernels = SimpleNamespace(**{name: opaque(getattr(gpu, name)) for name in gpu.__all__})
-    machinery = Machinery(kernels, "triton", TapeRecorder, FixedGauge(), timer)
+    machinery = Machinery(kernels, "triton", TapeRecorder, FixedGauge(), timer, is_compiled=warms_up)
     weights = settings.pop("weights", "auto")
     operators = InterpretedOperators(has_int8_weights=weights == "int8", has_int4_weights=weights == "int4")
     return device_runner(folder, machinery, operators, **settings)
