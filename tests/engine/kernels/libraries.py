@@ -8,7 +8,7 @@ from engine.kernels.cpu.library import Library
 #: Environment variable that test_sanitizers.py sets for operator tests under sanitizers.
 SANITIZE = "AGON_TEST_SANITIZE"
 #: Without -g, which a third of the build's time would go to: reports name functions, not lines.
-_SANITIZERS = ("-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-O1")
+_SANITIZERS = ("-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-O0")
 
 _ORDER = list(INSTRUCTION_SETS)
 _USABLE = _ORDER[_ORDER.index(best_instruction_set()) :]
