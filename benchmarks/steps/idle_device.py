@@ -129,8 +129,10 @@ class IdleOperators(GpuOperators):
 class IdleDevice:
     """The device: its driver, its operators, and what has been launched on it."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, warms_up: bool = True) -> None:
+        """warms_up: see Machinery."""
         self._driver = IdleDriver.install()
+        self._warms_up = warms_up
         self.operators = IdleOperators()
         self._num_replays = 0
         self.recorded: list[Launches] = []  #: nodes of each graph, in the order of recording
@@ -178,7 +180,9 @@ class IdleDevice:
         weights = DummyWeights(dtype=parts.dtype, device=parts.device, seed=0, operators=self.operators)
         model = architecture_of(settings).build(settings, weights)
         kernels: Any = SimpleNamespace(**{name: getattr(gpu, name) for name in gpu.__all__} | {"sample": _sample})
-        machinery = Machinery(kernels, "triton", lambda: self, _NoGauge(), timer=lambda work: 0.0)
+        machinery = Machinery(
+            kernels, "triton", lambda: self, _NoGauge(), timer=lambda work: 0.0, warms_up=self._warms_up
+        )
         return build_device_runner(replace(parts, model=model, operators=self.operators), machinery)
 
 

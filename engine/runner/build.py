@@ -58,7 +58,7 @@ class Machinery:
     gauge: MemoryGauge
     timer: WorkTimer | None = None  #: measures products and prompt attention; None: they are not measured
     libraries: tuple[PromptLibrary, ...] = ()  #: which may attend prompts
-    is_compiled: bool = True  #: False: kernels are interpreted, so that no step has to warm them up
+    warms_up: bool = True  #: False: kernels are compiled when steps first need them; for tests
 
 
 Builder = Callable[[Parts], EagerRunner | DeviceRunner]
@@ -110,8 +110,8 @@ def build_eager_runner(parts: Parts) -> EagerRunner:
 
 
 def build_device_runner(parts: Parts, machinery: Machinery) -> DeviceRunner:
-    """A DeviceRunner, its kernels compiled and its CUDA graphs captured. A pool of unstated size takes what measured steps and
-    graphs leave of the device's memory. Raises CheckpointError if that is nothing."""
+    """A DeviceRunner, its kernels compiled and its CUDA graphs captured. A pool of unstated size takes what measured
+    steps and graphs leave of the device's memory. Raises CheckpointError if that is nothing."""
     config, model, limits = parts.config, parts.model, parts.limits
     step = config.step_limits
     with torch.inference_mode():
@@ -151,7 +151,7 @@ def build_device_runner(parts: Parts, machinery: Machinery) -> DeviceRunner:
     else:
         plan, memory = parts.pool.plan, parts.pool.memory
     runner = make(plan=plan, mirror=mirror_plan(plan, config.swap_bytes), memory=memory)
-    if machinery.is_compiled:
+    if machinery.warms_up:
         runner.warm_up(step.max_batched_tokens)
     if has_graphs:
         runner.capture(machinery.make_recorder())

@@ -68,7 +68,7 @@ def compare(counts: dict[str, Any]) -> None:
 
 
 def main() -> None:
-    device = IdleDevice()
+    device = IdleDevice(warms_up=False)
     driver.active.launcher_cls = NotingLauncher
     attend = DeviceBackend.attend
     results = {}

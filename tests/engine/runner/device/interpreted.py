@@ -104,7 +104,7 @@ def triton_runner(
         assert isinstance(runner, DeviceRunner)
         return runner
     kernels = SimpleNamespace(**{name: opaque(getattr(gpu, name)) for name in gpu.__all__})
-    machinery = Machinery(kernels, "triton", TapeRecorder, FixedGauge(), timer, is_compiled=warms_up)
+    machinery = Machinery(kernels, "triton", TapeRecorder, FixedGauge(), timer, warms_up=warms_up)
     weights = settings.pop("weights", "auto")
     operators = InterpretedOperators(has_int8_weights=weights == "int8", has_int4_weights=weights == "int4")
     return device_runner(folder, machinery, operators, **settings)
