@@ -10,7 +10,7 @@ FAULTS ?=
 FAILOVERS ?=
 SOAK ?=
 
-.PHONY: help up test faults format bench bench-performance measure-performance bench-memory kernel-report pages fuzz soak-memory attacks clients parity screenshots clean structured-output distributions families failovers soak-models
+.PHONY: help up test faults format bench bench-performance measure-performance bench-memory kernel-report kernel-record pages fuzz soak-memory attacks clients parity screenshots clean structured-output distributions families failovers soak-models
 
 help:
 	@echo "make up           start the arena on this machine (UP_ARGS='--model NAME=PATH_OR_HUB_ID ...')"
@@ -21,6 +21,7 @@ help:
 	@echo "make measure-performance  measure them again first, an hour on a quiet machine (benchmarks/README.md)"
 	@echo "make bench-memory regenerate docs/memory.md and its figures: the memory simulator"
 	@echo "make kernel-report   compile every Triton kernel configuration, no GPU needed, and write the table of docs/kernels.md"
+	@echo "make kernel-record   after a change of a kernel: check what make test would compile in every run, and record it"
 	@echo "make pages        regenerate docs/api.md, access.md, settings.md, fifty-names.md and the table of models.md from the code"
 	@echo "make fuzz         50,000 malformed requests to controller, worker and web UI (FUZZ_ARGS='--seed 2 --target worker --case 7')"
 	@echo "make soak-memory the page cache against its naive twin, 5,000 x 100 random operations; 2,000 random hosts of several models"
@@ -76,6 +77,11 @@ bench-memory:
 kernel-report:
 	@$(PYTHON) -I cli/bootstrap.py --extra dev
 	@exec $(VENV)/bin/python -m benchmarks.kernels report
+
+kernel-record:
+	@$(PYTHON) -I cli/bootstrap.py --extra dev
+	@$(VENV)/bin/python -m benchmarks.kernels record --architecture 90
+	@exec $(VENV)/bin/python -m benchmarks.kernels record --architecture 89 --kernel attend_pages
 
 pages:
 	@$(PYTHON) -I cli/bootstrap.py --extra dev

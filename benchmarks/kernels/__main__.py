@@ -3,6 +3,7 @@
 python -m benchmarks.kernels [--kernel TEXT] [--json FILE]    measures
 python -m benchmarks.kernels tune [--tables FOLDER]           measures tile sizes and writes engine/kernels/tuned
 python -m benchmarks.kernels report                           machine code of all configurations: needs no device
+python -m benchmarks.kernels record [--architecture N ...]    checks what has changed since, for sm_90 or others
 
 Results are written after every row, and nothing begins after --budget-s seconds. The exit status says whether all rows
 could be measured. With --device cpu --quick everything is tiny and runs in Triton's interpreter, which only checks that
@@ -21,10 +22,11 @@ RESULT = Path(__file__).parent.parent / "results" / "kernels.json"
 
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("task", nargs="?", choices=("measure", "tune", "report"), default="measure")
+    parser.add_argument("task", nargs="?", choices=("measure", "tune", "report", "record"), default="measure")
     parser.add_argument("--kernel", default="", help="only those whose name holds this text")
     parser.add_argument("--json", type=Path, default=None, help=f"where measurements go; on cuda {RESULT.name}")
     parser.add_argument("--tables", type=Path, default=None, help="where tuned tiles go; on cuda engine/kernels/tuned")
+    parser.add_argument("--architecture", type=int, action="append", help="record: sm_N; default 90")
     parser.add_argument("--budget-s", type=float, default=480.0)
     parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda")
     parser.add_argument("--quick", action="store_true", help="tiny shapes")
@@ -34,6 +36,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
         from benchmarks.kernels.report import write_report
 
         sys.exit(write_report())
+    if chosen.task == "record":
+        from benchmarks.kernels.report import update_record
+
+        sys.exit(update_record(chosen.architecture or [90], chosen.kernel))
     if chosen.device == "cpu":
         os.environ.setdefault("TRITON_INTERPRET", "1")  # which Triton reads when it is first imported
         if not chosen.quick or (chosen.json or chosen.tables) is None:

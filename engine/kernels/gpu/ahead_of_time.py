@@ -3,8 +3,8 @@
 python -m engine.kernels.gpu.ahead_of_time [--architecture N ...] [--name TEXT] [--record FILE] [MODULE ...] prints one
 JSON object per configuration and architecture; the exit status is 1 if any expectation is violated. MODULE: a module
 with a function `shipped()`; the default is every such file of this package. FILE: the record of configurations that
-`make kernel-report` has checked; of those only one of each kernel is compiled. Never imported while serving; does not
-work under TRITON_INTERPRET.
+`make kernel-report` or `make kernel-record` has checked; of those only one of each kernel is compiled. Never imported
+while serving; does not work under TRITON_INTERPRET.
 """
 
 import argparse
@@ -169,6 +169,15 @@ def to_compile(compilations: Sequence[Compilation], recorded: Collection[str]) -
     return found
 
 
+def read_record(file: Path) -> dict[int, set[str]]:
+    """The digests in a record, by the architecture on which they were checked. file: digest -> name, architectures."""
+    checked: dict[int, set[str]] = {}
+    for found, entry in json.loads(file.read_text(encoding="utf-8")).items():
+        for architecture in entry["architectures"]:
+            checked.setdefault(architecture, set()).add(found)
+    return checked
+
+
 def kernel_modules() -> list[str]:
     """Names of this package's modules that have a function `shipped()`."""
     names = (f"{gpu.__name__}.{module.name}" for module in pkgutil.iter_modules(gpu.__path__))
@@ -201,22 +210,23 @@ def compile_all(
     architectures: Sequence[int] = ARCHITECTURES,
     *,
     name_contains: str = "",
-    recorded: Collection[str] = (),
+    recorded: Mapping[int, Collection[str]] | None = None,
     num_processes: int | None = None,
 ) -> Iterator[Outcome]:
     """Compile every configuration for every architecture that it is shipped for, and yield the outcomes in that order.
 
-    recorded: digests of configurations that need not be compiled again, see to_compile. Runs num_processes at a time
-    (default: one per core). A compiler error is an outcome, not an exception.
+    recorded: by architecture, digests of configurations that need not be compiled again, see to_compile. Runs
+    num_processes at a time (default: one per core). A compiler error is an outcome, not an exception.
     """
     names = tuple(kernel_modules() if modules is None else modules)
     compilations = shipped(names)
+    wanted = {each: set(to_compile(compilations, (recorded or {}).get(each, ()))) for each in architectures}
     jobs = [
         (names, index, architecture)
-        for index in to_compile(compilations, recorded)
-        if name_contains in compilations[index].name
+        for index, compilation in enumerate(compilations)
+        if name_contains in compilation.name
         for architecture in architectures
-        if architecture in compilations[index].architectures
+        if architecture in compilation.architectures and index in wanted[architecture]
     ]
     # Spawned, not forked: this process may have started threads.
     with ProcessPoolExecutor(num_processes or os.cpu_count(), mp_context=get_context("spawn")) as pool:
@@ -273,7 +283,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     chosen = parser.parse_args(arguments)
     is_fine = True
     architectures = chosen.architecture or ARCHITECTURES
-    recorded = json.loads(chosen.record.read_text()) if chosen.record else {}
+    recorded = read_record(chosen.record) if chosen.record else {}
     for outcome in compile_all(chosen.modules or None, architectures, name_contains=chosen.name, recorded=recorded):
         is_fine = is_fine and not outcome.violations
         print(json.dumps(asdict(outcome)), flush=True)
