@@ -27,6 +27,8 @@ IN_PARALLEL = [f"--numprocesses={NUM_PROCESSES}", "--dist=loadfile", "--no-loads
 
 
 def main() -> None:
+    # Tests start hundreds of processes: each would compile every module that it imports.
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     failed = [name for name, command in CHECKS if not passes(name, command)]
     if failed:
         print(f"\n*** failed before the tests: {', '.join(failed)}", flush=True)
