@@ -1,7 +1,7 @@
 """Builds the C++ operators once for this machine: one shared library, cached by sources, compiler and instruction set.
 
-The sources need only a C++17 compiler. Without torch headers a build takes seconds instead of half a minute, and serves
-every torch release. Built by `make up` or at the start of an engine, never while requests are served.
+The sources need only a C++17 compiler. Without torch headers a build takes half the time and serves every torch
+release. Built by `make up` or at the start of an engine, never while requests are served.
 """
 
 import fcntl
@@ -61,7 +61,7 @@ def best_instruction_set() -> str:
 
 
 def build(instruction_set: str, extra_flags: tuple[str, ...] = ()) -> Path:
-    """Path of the library for that instruction set, from the cache or built now (about 10 s of one core).
+    """Path of the library for that instruction set, from the cache or built now (about 35 s of one core).
 
     Raises OperatorsUnavailable if there is no compiler or it fails. Processes that call this at once wait for one
     build.
