@@ -10,7 +10,7 @@ FAULTS ?=
 FAILOVERS ?=
 SOAK ?=
 
-.PHONY: help up test faults format bench bench-performance measure-performance bench-memory kernel-report kernel-record pages fuzz soak-memory attacks clients parity screenshots clean structured-output distributions families failovers soak-models
+.PHONY: help up test faults format bench bench-performance measure-performance bench-memory kernel-report kernel-record pages fuzz soak-memory attacks clients parity screenshots clean structured-output distributions families failovers soak-models two-hosts
 
 help:
 	@echo "make up           start the arena on this machine (UP_ARGS='--model NAME=PATH_OR_HUB_ID ...')"
@@ -31,6 +31,7 @@ help:
 	@echo "make attacks      the attackers' scripts at full length: 300 battles, 200 prompts of others; prints what they found"
 	@echo "make clients      client libraries from PyPI against a worker, one line for each check (CLIENTS='--through arena litellm')"
 	@echo "make failovers    50 fail-overs of a store with Sentinel under votes (FAILOVERS='--rounds N --vote-replicas N')"
+	@echo "make two-hosts    as root: an arena and workers in two and four network namespaces, with TLS; docs/machines.md as it stands"
 	@echo "make parity       every architecture against transformers under all settings, and docs/parity.md"
 	@echo "make families     an arena of tiny Qwen3.5, Gemma 4, gpt-oss, Granite 4 and GGUF models: battles in a browser, with pictures"
 	@echo "make screenshots  take the pictures of the documentation again"
@@ -119,6 +120,11 @@ families:
 failovers:
 	@$(PYTHON) -I cli/bootstrap.py --extra dev
 	@exec $(VENV)/bin/python -m tests.failovers $(FAILOVERS)
+
+two-hosts:
+	@$(PYTHON) -I cli/bootstrap.py --extra dev --compiler
+	@$(VENV)/bin/python -m tests.two_hosts
+	@exec $(VENV)/bin/python -m tests.two_hosts.document
 
 attacks:
 	@$(PYTHON) -I cli/bootstrap.py --extra dev

@@ -2,7 +2,6 @@
 
 import asyncio
 import importlib
-import os
 import signal
 import sys
 import time
@@ -10,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from cli.arena.data_dir import secret_from_environment
 from cli.arena.running_arena import controller_url
 from cli.errors import CliError
 from cli.openai_client import OpenAiClient, connect
@@ -46,7 +46,7 @@ class _Chat:
         self._is_interactive = sys.stdin.isatty()
 
     async def run(self) -> None:
-        async with connect(self._url, os.environ.get("AGON_API_KEY")) as client:
+        async with connect(self._url, secret_from_environment("AGON_API_KEY")) as client:
             models = await client.list_models()
             self._choose(self._model or models[0], models)
             if self._is_interactive:

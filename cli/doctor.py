@@ -8,8 +8,6 @@ import sys
 import sysconfig
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from enum import StrEnum
 from importlib import metadata
 from pathlib import Path
 from typing import Annotated, Any
@@ -24,7 +22,18 @@ from cli.arena.embedded_redis import find_binary
 from cli.arena.processes import default_threads
 from cli.errors import CliError
 from cli.external_store import external_store, problems_of
+from cli.findings import Finding, Verdict
 from cli.model_config import read_model_config
+from cli.role_checks import (
+    Role,
+    check_controllers,
+    check_descriptors,
+    check_names,
+    check_packages,
+    check_secrets,
+    check_store,
+    check_tls,
+)
 from engine.config import usable_kv_dtypes
 from engine.errors import CheckpointError
 from engine.processor import cpu_flags
@@ -35,23 +44,7 @@ _GIB = 2**30
 _MIN_FREE_DISK_BYTES = 2 * _GIB
 _MIN_MEMORY_BYTES = 4 * _GIB
 _PORTS = {8100: "--controller-port", 7860: "--webui-port", 8200: "--worker-port"}
-
-
-class Verdict(StrEnum):
-    """How serious a finding is."""
-
-    OK = "ok"
-    HINT = "hint"  #: works, but could be better
-    PROBLEM = "problem"  #: `agon up` will not work
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """One line of the report."""
-
-    subject: str
-    verdict: Verdict
-    text: str
+_PORT_OF: dict[Role, int] = {"controller": 8100, "webui": 7860, "worker": 8200}
 
 
 @app.command()
@@ -59,11 +52,14 @@ def doctor(
     model: Annotated[
         str | None, typer.Argument(help="Also say whose code runs this model: a folder, a config.json or a hub id.")
     ] = None,
+    role: Annotated[
+        Role, typer.Option(help="What this machine shall run: the whole arena (`agon up`), or one service by itself.")
+    ] = "arena",
     data_dir: Annotated[Path | None, typer.Option(help="The data directory that `agon up` would use.")] = None,
 ) -> None:
-    """Check this machine. Exit code 1 if `agon up` cannot work on it."""
+    """Check this machine. Exit code 1 if the role cannot work on it."""
     folder = DataDir(data_dir or default_data_dir())
-    findings = [finding for check in _checks(folder) for finding in check()]
+    findings = [finding for check in _checks(folder, role) for finding in check()]
     if model is not None:
         findings.append(model_finding(*read_model_config(model)))
         findings += _compare_tokenizers(model, os.environ.get("AGON_DRAFT", ""))
@@ -75,9 +71,8 @@ def doctor(
     raise SystemExit(any(finding.verdict is Verdict.PROBLEM for finding in findings))
 
 
-def _checks(folder: DataDir) -> tuple[Callable[[], Iterator[Finding]], ...]:
-    return (
-        _check_python,
+def _checks(folder: DataDir, role: Role) -> tuple[Callable[[], Iterator[Finding]], ...]:
+    engine = (
         _check_torch,
         _check_cpu,
         _check_operators,
@@ -86,11 +81,22 @@ def _checks(folder: DataDir) -> tuple[Callable[[], Iterator[Finding]], ...]:
         _check_prompt_attention,
         _check_kv_dtype,
         _check_draft,
-        _check_store,
-        _check_web,
-        lambda: _check_ports(folder),
-        lambda: _check_disk(folder),
-        _check_memory,
+    )
+    settings = (check_tls, lambda: check_secrets(role))
+    of_role: dict[Role, tuple[Callable[[], Iterator[Finding]], ...]] = {
+        "arena": (*engine, _check_store, check_tls, lambda: _check_disk(folder)),
+        "controller": (*settings, check_store),
+        "worker": (*engine, *settings, check_controllers, _check_memory),
+        "webui": (*settings, check_controllers),
+    }
+    return (
+        _check_python,
+        check_names,
+        lambda: check_packages(role),
+        *of_role[role],
+        lambda: _check_ports(folder, role),
+        *((_check_memory,) if role == "arena" else ()),
+        check_descriptors,
     )
 
 
@@ -319,21 +325,14 @@ def _check_store() -> Iterator[Finding]:
         yield Finding("store", Verdict.OK, f"{binary.path} (from {binary.origin})")
 
 
-def _check_web() -> Iterator[Finding]:
-    import importlib.util
-
-    for package, extra in (("gradio", "webui"), ("redis", "controller"), ("tokenizers", "worker")):
-        if importlib.util.find_spec(package) is None:
-            yield Finding(package, Verdict.PROBLEM, f"not installed; pip install 'agon[{extra}]'")
-
-
-def _check_ports(folder: DataDir) -> Iterator[Finding]:
+def _check_ports(folder: DataDir, role: Role) -> Iterator[Finding]:
     running = folder.running()
     if running is not None:
         text = f"not checked: an arena runs here (pid {running.pid}, {running.webui_url})"
         yield Finding("ports", Verdict.OK, text)
         return
-    for port, flag in _PORTS.items():
+    wanted = _PORTS if role == "arena" else {_PORT_OF[role]: "--port"}
+    for port, flag in wanted.items():
         with socket.socket() as trial:
             trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:

@@ -22,6 +22,7 @@ class Command:
 
 COMMANDS: dict[str, Command] = {
     "up": Command("cli.arena.up", "Start the whole arena on this machine: store, controller, workers, web UI."),
+    "join": Command("cli.join", "Serve models of this machine in an arena that runs on another one."),
     "serve": Command("cli.serve", "Serve one model behind an OpenAI-compatible HTTP API."),
     "chat": Command("cli.chat", "Chat in the terminal with a model of a running controller or worker."),
     "plan": Command("cli.plan", "Print the page plan of a model and what requests of each length waste."),
@@ -102,8 +103,10 @@ def _run_app(module: str, program: str, arguments: list[str]) -> None:
 
 
 def _missing_package(program: str, error: ModuleNotFoundError) -> str:
-    """The message for a missing extra: which package is absent and how to install all of them."""
-    return f"{program}: the Python package {error.name!r} is not installed; `pip install 'agon[all]'` has it."
+    """The message for a missing extra: which package is absent and which extra has it."""
+    from service_kit.extras import missing_extra
+
+    return f"{program}: {missing_extra(error)}."
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ from typing import Any
 
 import aiohttp
 
-from cli.arena.running_arena import is_loopback
+from cli.arena.running_arena import is_loopback, trusted
 from cli.errors import CliError
 from wire.chat import ChatMessage
 from wire.errors import ApiError
@@ -80,7 +80,7 @@ def connect(url: str, api_key: str | None, timeout_s: float = 600.0) -> OpenAiCl
     base_url = url.rstrip("/").removesuffix("/v1")
     session = aiohttp.ClientSession(
         headers={"Authorization": f"Bearer {api_key}"} if api_key else {},
-        connector=aiohttp.TCPConnector(limit=0),
+        connector=aiohttp.TCPConnector(limit=0, ssl=trusted()),
         timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT_S, sock_read=timeout_s),
         cookie_jar=aiohttp.DummyCookieJar(),
         trust_env=not is_loopback(base_url),

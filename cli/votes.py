@@ -1,7 +1,6 @@
 """`agon votes export | import | label | release`: the vote log of a running arena as JSON lines or Parquet, in Agon's
 schema or a public one; its categories by a model; and the log as a data set for strangers."""
 
-import os
 import re
 import sys
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import Annotated
 import typer
 
 from cli import counts
+from cli.arena.data_dir import secret_from_environment
 from cli.arena.running_arena import admin_token, arena_client, controller_url
 from cli.errors import CliError
 from cli.formats.schemas import Schema, SourceSchema
@@ -114,7 +114,7 @@ def label_votes(
     definitions = {**DEFINITIONS, **dict(_category(text) for text in category or ())}
     address = controller_url(url, data_dir)
     server = (endpoint or address).rstrip("/").removesuffix("/v1")
-    key = os.environ.get("AGON_LABEL_API_KEY") if endpoint else os.environ.get("AGON_API_KEY")
+    key = secret_from_environment("AGON_LABEL_API_KEY" if endpoint else "AGON_API_KEY")
     with (
         arena_client(address, admin_token(data_dir)) as arena,
         arena_client(server, key) as client,

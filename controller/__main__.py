@@ -12,13 +12,17 @@ from pydantic import ValidationError
 # threads: a fit was found that had waited 17 minutes for one that was gone, and every board behind it waited, too.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
-from controller.app import create_app, is_new_work
-from controller.config import Settings
-from controller.errors import ConfigurationError, JournalDamaged
+from service_kit.extras import needing_extra
 from service_kit.listening import listen
 from service_kit.logs import configure_logging
 from service_kit.serving import serve, server_config
+from service_kit.settings import problems
 from service_kit.shedding import Shedding
+
+with needing_extra("controller", "controller"):
+    from controller.app import create_app, is_new_work
+    from controller.config import Settings
+    from controller.errors import ConfigurationError, JournalDamaged
 
 #: How long a thread that computes may keep the interpreter while the event loop waits for it, several times in each
 #: request. Python's default is 5 ms; votes are decoded and boards fitted in threads.
@@ -38,8 +42,8 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"controller: {error}", file=sys.stderr)
         return 2
     except ValidationError as error:
-        for problem in error.errors(include_url=False, include_input=False):
-            print(f"controller: AGON_{str(problem['loc'][0]).upper()}: {problem['msg']}", file=sys.stderr)
+        for sentence in problems(error):
+            print(f"controller: {sentence}", file=sys.stderr)
         return 2
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     configure_logging(("controller", "service_kit", "uvicorn"), settings.log_level)
@@ -51,7 +55,7 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"controller: cannot listen on {options.host}:{options.port}: {error.strerror}.", file=sys.stderr)
         return 1
     # addresses.py decides which proxies are trusted.
-    config = server_config(Shedding(app, is_new_work), drain_s=settings.drain_s)
+    config = server_config(Shedding(app, is_new_work), drain_s=settings.drain_s, tls_pair=settings.tls_pair)
     serve(config, listener, on_drained=app.state.end_streams)
     return 0
 

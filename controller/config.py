@@ -1,7 +1,7 @@
 """Settings of the controller, read once at start. The environment is read here and nowhere else.
 
-Every setting is an environment variable with the prefix AGON_; secrets may come from a file named by AGON_..._FILE.
-Those of the store are in controller/store_config.py.
+Every setting is an environment variable with the prefix AGON_. Those of the store are in controller/store_config.py,
+those that all services have in service_kit/settings.py.
 """
 
 from ipaddress import IPv4Network, IPv6Network, ip_network
@@ -15,6 +15,7 @@ from controller.errors import ConfigurationError
 from controller.store_config import StoreSettings
 from service_kit.cors import CORS_ORIGINS_HELP, CorsOrigins
 from service_kit.origins import ALLOWED_HOSTS_HELP, AllowedHosts
+from service_kit.settings import ServiceSettings
 
 MIN_TOKEN_CHARS = 16
 WEEK_S = 604_800
@@ -39,7 +40,7 @@ Seconds = Annotated[float, Field(gt=0)]
 Count = Annotated[int, Field(ge=1)]
 
 
-class Settings(StoreSettings):
+class Settings(StoreSettings, ServiceSettings):
     """Settings of one controller. Defaults run on a laptop; only the two tokens have none.
 
     Made once, by `python -m controller` or a test, and immutable. Each field's description says what it sets, with its

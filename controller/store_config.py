@@ -1,18 +1,17 @@
 """Settings of the connection to the store: the part of the controller's settings that `agon store` reads, too."""
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
-from pydantic import AliasChoices, Field, FilePath, SecretStr, model_validator
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic import AliasChoices, Field, SecretStr
+from pydantic_settings import SettingsConfigDict
 
-from controller.errors import ConfigurationError
 from controller.store_address import StoreAddress, parse_address
+from service_kit.settings import ClientSettings
 
 
-class StoreSettings(BaseSettings):
-    """Where the store is and what a vote needs there. A setting NAME with a setting NAME_file may come from that file.
-    Secrets never show in `repr`."""
+class StoreSettings(ClientSettings):
+    """Where the store is and what a vote needs there. Secrets never show in `repr`."""
 
     model_config = SettingsConfigDict(env_prefix="AGON_", frozen=True, extra="ignore", populate_by_name=True)
 
@@ -27,11 +26,6 @@ class StoreSettings(BaseSettings):
         default=SecretStr(""), description="Password of the store, instead of the one in the URL."
     )
     sentinel_password: SecretStr = Field(default=SecretStr(""), description="Password of the sentinels.")
-    ca_file: FilePath | None = Field(
-        default=None,
-        description="File of certificates (PEM) by which servers are trusted that a private authority has signed: the "
-        "store, over TLS.",
-    )
     vote_replicas: Annotated[int | None, Field(ge=0)] = Field(
         default=None,
         description="Replicas of the store that must have a vote on disk before it is acknowledged (WAITAOF). Default: "
@@ -44,15 +38,6 @@ class StoreSettings(BaseSettings):
     redis_url_file: Path | None = Field(default=None, description="File that holds the URL of the store.")
     redis_password_file: Path | None = Field(default=None, description="File that holds the store's password.")
     sentinel_password_file: Path | None = Field(default=None, description="File that holds the sentinels' password.")
-
-    @model_validator(mode="before")
-    @classmethod
-    def _read_secret_files(cls, values: dict[str, Any]) -> dict[str, Any]:
-        for name in cls.model_fields:
-            if path := values.get(f"{name}_file"):
-                text = _read_secret(name, path)
-                values[name] = ",".join(text.split()) if name == "api_keys" else text
-        return values
 
     def store_address(self) -> StoreAddress:
         """Where the store is. Raises ConfigurationError."""
@@ -69,10 +54,3 @@ class StoreSettings(BaseSettings):
         if self.vote_replicas is None:
             return 0 if self.store_address().service is None else 1
         return self.vote_replicas
-
-
-def _read_secret(name: str, path: str | Path) -> str:
-    try:
-        return Path(path).read_text().strip()
-    except OSError as error:
-        raise ConfigurationError(f"AGON_{name.upper()}_FILE cannot be read: {error.strerror}.") from None

@@ -32,8 +32,8 @@ class Credentials:
     def from_settings(cls, settings: WorkerSettings) -> "Credentials":
         """Without API keys a stand-alone server answers every caller; one behind a controller asks for its token."""
         return cls(
-            api_keys=settings.read_api_keys(),
-            worker_token=settings.read_worker_token(),
+            api_keys=settings.key_texts,
+            worker_token=settings.token_text or None,
             is_public=not settings.controller_urls,
         )
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 from urllib.parse import urlsplit
 
 from pydantic import BeforeValidator, Field, SecretStr, create_model, model_validator
-from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+from pydantic_settings import NoDecode, SettingsConfigDict
 
 from engine.config import EngineConfig
 from engine.sampling_params import ToolFormat
@@ -17,6 +17,7 @@ from engine.settings import SettingField, setting_fields
 from model_worker.model_spec import ModelSpec, models_in
 from service_kit.cors import CORS_ORIGINS_HELP, CorsOrigins
 from service_kit.origins import ALLOWED_HOSTS_HELP, AllowedHosts, is_loopback
+from service_kit.settings import ServiceSettings
 from wire.chat import TemplateKwargs
 from wire.hosted_models import HostedModel
 from wire.model_names import is_model_name
@@ -59,10 +60,10 @@ def _pydantic_field(entry: SettingField) -> tuple[Any, Any]:
 
 
 if TYPE_CHECKING:
-    _EngineSettings = BaseSettings  # code reads these fields through `engine_config`, which has their types
+    _EngineSettings = ServiceSettings  # code reads these fields through `engine_config`, which has their types
 else:
     _EngineSettings = create_model(
-        "_EngineSettings", __base__=BaseSettings, **{entry.name: _pydantic_field(entry) for entry in ENGINE_FIELDS}
+        "_EngineSettings", __base__=ServiceSettings, **{entry.name: _pydantic_field(entry) for entry in ENGINE_FIELDS}
     )
 
 
@@ -117,13 +118,26 @@ class WorkerSettings(_EngineSettings):
     host: str = Field(default="127.0.0.1", description="Address to listen on")
     port: int = Field(default=8200, ge=0, le=65535, description="Port to listen on; 0: any free one")
 
+    rank: int | None = Field(
+        default=None,
+        ge=0,
+        description="This process's place in a model over several machines (docs/parallel.md): 0 for the one that "
+        "answers requests, then 1 and so on. With --tensor-parallel and --master; unset: all ranks on this machine",
+    )
+    master: str | None = Field(
+        default=None,
+        pattern=r"^(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+):[0-9]{1,5}$",
+        description="HOST:PORT of the machine of rank 0 at which the ranks meet, the same for all of them",
+    )
+
     controller_urls: CommaList = Field(
         default=(),
         description="Controllers to register with; the flag is repeated, the variable separates them by commas. "
         "None: a stand-alone server",
     )
     worker_url: str | None = Field(
-        default=None, description="URL under which controllers reach this worker; unset: http://HOST:PORT"
+        default=None,
+        description="URL under which controllers reach this worker; unset: HOST and PORT, https with a certificate",
     )
     worker_token: SecretStr | None = Field(
         default=None, description="Secret shared with the controllers; opens /internal"
@@ -188,17 +202,28 @@ class WorkerSettings(_EngineSettings):
                 HostedModel.parse(spec.source)
         if len(self.model) != 1 and self.engine_config.tensor_parallel > 1:
             raise ValueError("a model in several processes is the only model of its worker")
+        self._check_place()
         for url in (*self.controller_urls, *filter(None, (self.worker_url,))):
             if urlsplit(url).scheme not in ("http", "https") or not urlsplit(url).hostname:
                 raise ValueError(f"{url!r} is not an http or https URL")
-        if self.controller_urls and self.worker_token is None and self.worker_token_file is None:
+        if self.controller_urls and not self.token_text:
             raise ValueError("registering with a controller needs AGON_WORKER_TOKEN or AGON_WORKER_TOKEN_FILE")
         if self.controller_urls and self.worker_url is None and self.host in _WILDCARD_HOSTS:
             raise ValueError(f"with host {self.host!r} controllers need AGON_WORKER_URL to reach this worker")
-        has_keys = bool(self.api_keys or self.api_keys_file or self.controller_urls)
+        has_keys = bool(self.api_keys or self.controller_urls)
         if "*" in self.cors_origins and not has_keys:
             raise ValueError("AGON_CORS_ORIGINS=* needs AGON_API_KEYS: every web page could use the model")
         return self
+
+    def _check_place(self) -> None:
+        """Raises ValueError for a rank that is no place among the processes of the model."""
+        if (self.rank is None) != (self.master is None):
+            raise ValueError("--rank and --master belong together: a model over several machines needs both")
+        size = self.engine_config.tensor_parallel
+        if self.rank is not None and size == 1:
+            raise ValueError("--rank needs --tensor-parallel, the number of processes that share the model")
+        if self.rank is not None and self.rank >= size:
+            raise ValueError(f"--rank {self.rank} is no place among {size} processes: 0 to {size - 1} are")
 
     @property
     def specs(self) -> tuple[ModelSpec, ...]:
@@ -256,20 +281,17 @@ class WorkerSettings(_EngineSettings):
     def advertised_url(self, port: int) -> str:
         """URL under which controllers reach this worker when it listens on `port`."""
         host = f"[{self.host}]" if ":" in self.host else self.host
-        return (self.worker_url or f"http://{host}:{port}").rstrip("/")
+        return (self.worker_url or f"{self.scheme}://{host}:{port}").rstrip("/")
 
-    def read_worker_token(self) -> str | None:
-        """The token, from its file where one is named. Raises OSError when that cannot be read."""
-        if self.worker_token_file is not None:
-            return self.worker_token_file.read_text().strip() or None
-        return self.worker_token.get_secret_value() if self.worker_token is not None else None
+    @property
+    def token_text(self) -> str:
+        """The worker token; empty without one."""
+        return self.worker_token.get_secret_value() if self.worker_token is not None else ""
 
-    def read_api_keys(self) -> tuple[str, ...]:
-        """All keys for /v1, those of the file last. Raises OSError when that cannot be read."""
-        keys = [key.get_secret_value() for key in self.api_keys]
-        if self.api_keys_file is not None:
-            keys.extend(line.strip() for line in self.api_keys_file.read_text().splitlines() if line.strip())
-        return tuple(keys)
+    @property
+    def key_texts(self) -> tuple[str, ...]:
+        """All keys for /v1."""
+        return tuple(key.get_secret_value() for key in self.api_keys)
 
     @property
     def is_on_loopback(self) -> bool:

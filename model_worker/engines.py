@@ -27,6 +27,22 @@ def follow_if_told_to(settings: WorkerSettings) -> bool:
     return follow_leader_if_told_to(settings)
 
 
+def take_place(settings: WorkerSettings) -> None:
+    """With `--rank`: take the place that the settings name, in the variables with which torchrun names one."""
+    if settings.rank is None:
+        return
+    assert settings.master is not None, "checked with the settings"
+    host, _, port = settings.master.rpartition(":")
+    os.environ.update(
+        RANK=str(settings.rank),
+        WORLD_SIZE=str(settings.engine_config.tensor_parallel),
+        LOCAL_RANK="0",
+        LOCAL_WORLD_SIZE="1",
+        MASTER_ADDR=host.strip("[]"),
+        MASTER_PORT=port,
+    )
+
+
 async def load_engine(settings: WorkerSettings) -> Engine:
     """The engine, ready to serve. Raises BadCheckpoint, LoadFailed or BadSettings.
 

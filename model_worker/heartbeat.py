@@ -11,12 +11,14 @@ import contextlib
 import logging
 import random
 from collections.abc import Callable
+from pathlib import Path
 
 import httpx
 from pydantic import BaseModel
 
 from model_worker.worker import Worker
 from service_kit.logs import log_event
+from service_kit.trust import tls_problem, trust
 from wire.errors import ApiError, ErrorCode
 from wire.workers import Capacity, HeartbeatReply, HeartbeatRequest, Load, ModelCard, RegisterReply, RegisterRequest
 
@@ -30,13 +32,22 @@ _MAX_BEAT_S = 30.0
 #: with a controller that lost its state.
 _FIRST_BEAT_S = 0.05
 _FAREWELL_S = 1.0
+_NOT_YET = "it has not been registered at a controller yet"
+#: What only a change of settings mends.
+_REFUSALS = (ErrorCode.FORBIDDEN, ErrorCode.UNAUTHORIZED, ErrorCode.INVALID_REQUEST, ErrorCode.UNSUPPORTED_PARAMETER)
 
 
-def controller_client(token: str, transport: httpx.AsyncBaseTransport | None = None) -> httpx.AsyncClient:
+def controller_client(
+    token: str, transport: httpx.AsyncBaseTransport | None = None, *, ca_file: Path | None = None
+) -> httpx.AsyncClient:
     """A client for requests to controllers. The caller closes it."""
     # trust_env=False: an HTTP proxy in the environment is not meant for traffic between our own processes.
     return httpx.AsyncClient(
-        timeout=_TIMEOUT, headers={"Authorization": f"Bearer {token}"}, transport=transport, trust_env=False
+        timeout=_TIMEOUT,
+        headers={"Authorization": f"Bearer {token}"},
+        transport=transport,
+        trust_env=False,
+        verify=trust(ca_file),
     )
 
 
@@ -54,6 +65,7 @@ class Heartbeat:
 
     def start(self) -> None:
         """Begin to register; called when the model can be asked."""
+        self._publish()
         self._tasks = [asyncio.create_task(link.run()) for link in self._links]
 
     def announce(self) -> None:
@@ -72,6 +84,9 @@ class Heartbeat:
     def _publish(self) -> None:
         self._worker.epochs = frozenset(link.epoch for link in self._links if link.epoch is not None)
         self._worker.has_broken_link = any(link.is_broken for link in self._links)
+        problems = [link.problem for link in self._links]
+        was_registered = not problems or any(link.was_registered for link in self._links)
+        self._worker.registration_problem = None if was_registered else next(filter(None, problems), _NOT_YET)
 
 
 class ControllerLink:
@@ -88,6 +103,7 @@ class ControllerLink:
     ) -> None:
         """`on_change` is called when the epoch has changed, or whether the link is broken."""
         self._client = client
+        self._controller = controller
         self._base = f"{controller}/internal/workers"
         self._worker = worker
         self._url = url
@@ -98,6 +114,8 @@ class ControllerLink:
         self._wake = asyncio.Event()
         self._failures = 0
         self.is_broken = False  #: its last attempt raised what no failure of a controller raises
+        self.was_registered = False  #: since the start of the process
+        self.problem: str | None = None  #: why the last attempt failed, for people
 
     @property
     def epoch(self) -> int | None:
@@ -115,14 +133,14 @@ class ControllerLink:
             try:
                 pause_s = await self._beat()
                 self._failures = 0
-                self._note(is_broken=False)
+                self._note(is_broken=False, problem=None)
             except (httpx.HTTPError, ApiError, ValueError) as error:
                 pause_s = self._on_failure(error)
-                self._note(is_broken=False)
+                self._note(is_broken=False, problem=self._explain(error))
             except Exception as error:  # a defect, or a library's error that nothing maps: the link must go on
                 log_event(_logger, "link_failed", logging.ERROR, exc_info=error)
                 pause_s = self._on_failure(error)
-                self._note(is_broken=True)
+                self._note(is_broken=True, problem=f"registering at {self._controller} fails: see the log")
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(pause_s):
                     await self._wake.wait()
@@ -146,6 +164,7 @@ class ControllerLink:
             return _RETRY_S  # no heartbeat: the registration expires, so controllers send no work to a hanging engine
         if self._registration is None or self._told != (self._worker.card, self._worker.capacity):
             self._registration = await self._register()
+            self.was_registered = True
             self._on_change()
             log_event(_logger, "registered", worker_id=self._registration.worker_id, epoch=self._registration.epoch)
             return _FIRST_BEAT_S
@@ -189,15 +208,27 @@ class ControllerLink:
         except ValueError:
             raise ApiError(ErrorCode.INTERNAL_ERROR, f"The controller answered {answer.status_code}.") from None
 
-    def _note(self, *, is_broken: bool) -> None:
-        if is_broken is not self.is_broken:
-            self.is_broken = is_broken
+    def _note(self, *, is_broken: bool, problem: str | None) -> None:
+        if (is_broken, problem) != (self.is_broken, self.problem):
+            self.is_broken, self.problem = is_broken, problem
             self._on_change()
+
+    def _explain(self, error: Exception) -> str:
+        """Why the controller has not registered the worker, and what to change where that is known."""
+        if isinstance(error, ApiError) and error.code is ErrorCode.UNAUTHORIZED:
+            return f"{self._controller} refuses the worker token (AGON_WORKER_TOKEN): {error.message}"
+        if isinstance(error, ApiError):
+            return f"{self._controller}: {error.message}"
+        return f"{self._controller} {tls_problem(error) or f'does not answer ({type(error).__name__})'}"
 
     def _on_failure(self, error: Exception) -> float:
         self._failures += 1
         if self._failures & (self._failures - 1) == 0:  # 1, 2, 4, 8, ...: a long outage does not fill the log
             code = error.code.value if isinstance(error, ApiError) else type(error).__name__
-            log_event(_logger, "controller_unreachable", reason=code, failures=self._failures)
+            reason = self._explain(error)
+            if isinstance(error, ApiError) and error.code in _REFUSALS:
+                log_event(_logger, "registration_refused", logging.WARNING, reason=reason, failures=self._failures)
+            else:
+                log_event(_logger, "controller_unreachable", reason=code, failures=self._failures, problem=reason)
         # Jitter: the workers of an arena must not all retry at the same moment.
         return min(_MAX_RETRY_S, _RETRY_S * 1.2 ** min(self._failures - 1, 20)) * random.uniform(0.8, 1.2)

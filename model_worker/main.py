@@ -13,11 +13,13 @@ from pydantic_core import PydanticUndefined
 from pydantic_settings import SettingsError
 from uvicorn.loops.auto import auto_loop_factory
 
+from model_worker.advertised import check_advertised
 from model_worker.config import ENGINE_FIELDS, WorkerSettings, flag_of
-from model_worker.engines import bound_spinning, follow_if_told_to
+from model_worker.engines import bound_spinning, follow_if_told_to, take_place
 from model_worker.errors import BadSettings, StartError
 from model_worker.logs import LOGGED
 from model_worker.server import listen, run
+from service_kit.extras import missing_extra
 from service_kit.logs import configure_logging
 from service_kit.telemetry import switch_telemetry_off
 
@@ -35,13 +37,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         settings = read_settings(arguments)
         bound_spinning(settings)
+        take_place(settings)
         if follow_if_told_to(settings):
             return 0
+        check_advertised(settings)
         with listen(settings) as listener, asyncio.Runner(loop_factory=auto_loop_factory()) as runner:
             runner.run(run(settings, listener))
     except StartError as error:
         print(f"model_worker: {error}", file=sys.stderr)
         return error.exit_code
+    except ModuleNotFoundError as error:
+        print(f"model_worker: {missing_extra(error, 'worker')}.", file=sys.stderr)
+        return BadSettings.exit_code
     return 0
 
 
@@ -50,8 +57,6 @@ def read_settings(arguments: Sequence[str] | None = None) -> WorkerSettings:
     given = {name: value for name, value in vars(build_parser().parse_args(arguments)).items() if value is not None}
     try:
         settings = WorkerSettings(**given)
-        settings.read_worker_token()
-        settings.read_api_keys()
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         name = "_".join(str(part) for part in first["loc"][:1])
@@ -59,8 +64,6 @@ def read_settings(arguments: Sequence[str] | None = None) -> WorkerSettings:
         raise BadSettings(f"{_name_for_people(name)}: {message}" if name else message) from None
     except SettingsError as error:
         raise BadSettings(str(error)) from None
-    except OSError as error:
-        raise BadSettings(f"cannot read {error.filename}: {error.strerror}") from None
     return settings
 
 

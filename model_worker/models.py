@@ -108,7 +108,15 @@ class Models:
     def is_ready(self) -> bool:
         """Whether requests sent now would be accepted, and controllers are told of every model that is served."""
         known = [entry.worker for entry in self._entries.values() if entry.worker.state in ("ready", "asleep")]
-        return self.state == "ready" and bool(known) and all(worker.is_ready for worker in known)
+        is_able = self.state == "ready" and bool(known) and all(worker.is_ready for worker in known)
+        return is_able and self.registration_problem is None
+
+    @property
+    def registration_problem(self) -> str | None:
+        """Why no controller has ever registered a model of this process; None: one has, or there are none."""
+        workers = [entry.worker for entry in self._entries.values() if entry.link is not None]
+        problems = [worker.registration_problem for worker in workers]
+        return next(iter(problems), None) if all(problems) else None
 
     def is_healthy(self) -> bool:
         """Whether every engine is alive and, while there is work, makes steps."""

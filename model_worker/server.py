@@ -49,7 +49,7 @@ def listen(settings: WorkerSettings) -> socket.socket:
 async def run(settings: WorkerSettings, listener: socket.socket) -> None:
     """Serve until a signal; raises StartError when no model can be loaded or an engine dies."""
     port = listener.getsockname()[1]
-    client = controller_client(settings.read_worker_token() or "")
+    client = controller_client(settings.token_text, ca_file=settings.ca_file)
     boot_id = uuid.uuid4().hex
 
     def link(worker: Worker) -> Heartbeat:
@@ -63,7 +63,10 @@ async def run(settings: WorkerSettings, listener: socket.socket) -> None:
             "open_to_the_network",
             hint="every client may use /v1; set AGON_API_KEYS to change that",
         )
-    server = _Server(server_config(Shedding(app, is_new_work), drain_s=_LAST_WORDS_S, lifespan="off"))
+    config = server_config(
+        Shedding(app, is_new_work), drain_s=_LAST_WORDS_S, lifespan="off", tls_pair=settings.tls_pair
+    )
+    server = _Server(config)
     stop = _stop_signals(server)
     serving = asyncio.create_task(server.serve(sockets=listening.descriptors(listener)))
     log_event(_logger, "listening", host=settings.host, port=port, models=settings.model_names)

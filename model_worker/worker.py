@@ -65,6 +65,7 @@ class Worker:
         self.started_at = int(time.time())
         self.epochs: frozenset[int] = frozenset()  #: of this process's registrations at its controllers
         self.has_broken_link = False  #: the work that registers it fails by a defect
+        self.registration_problem: str | None = None  #: why no controller has ever registered it, where one should
         figures = ModelFigures(
             self.load,
             lambda: self.capacity if self._card is not None else None,

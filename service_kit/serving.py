@@ -6,6 +6,7 @@ import gc
 import socket
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Literal
 
 import uvicorn
@@ -25,19 +26,23 @@ def server_config(
     *,
     drain_s: float,
     lifespan: Literal["on", "off"] = "on",
+    tls_pair: tuple[Path, Path] | None = None,
 ) -> uvicorn.Config:
     """The configuration of a service's only server; raises the process's limit of descriptors.
 
-    `drain_s`: seconds that running answers get when it stops. No forwarding header is read: each service decides which
-    proxies it believes.
+    `drain_s`: seconds that running answers get when it stops. `tls_pair`: files of certificate and key; it then speaks
+    HTTPS only. No forwarding header is read: each service decides which proxies it believes.
     """
 
     class Http(BoundedHttp):
         room = Connections.for_descriptors(raise_descriptor_limit())
 
+    cert_file, key_file = tls_pair or (None, None)
     return uvicorn.Config(
         app,
         http=Http,
+        ssl_certfile=cert_file,
+        ssl_keyfile=key_file,
         ws="none",  # no service has WebSockets, and their connections would have no limits
         lifespan=lifespan,
         timeout_keep_alive=_KEEP_ALIVE_S,

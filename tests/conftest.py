@@ -75,7 +75,7 @@ _OF_ONE_ARENA = {
     f"tests/e2e/test_{name}.py": arena
     for arena, names in {
         "demo": ("api", "browser", "examples"),
-        "echo": ("faults", "terminal_chat"),
+        "echo": ("faults", "join", "terminal_chat"),
     }.items()
     for name in names
 }

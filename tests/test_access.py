@@ -23,7 +23,7 @@ TOKENS = {"none": None, "user": USER, "worker": WORKER, "admin": ADMIN}
 DECLARED = {
     "controller": {
         "open": "GET /health, GET /ready, GET /version, GET /openapi.json, GET /docs",
-        "worker": "POST /internal/workers, POST /internal/workers/{worker_id}/heartbeat, "
+        "worker": "POST /internal/workers, POST /internal/workers/check, POST /internal/workers/{worker_id}/heartbeat, "
         "DELETE /internal/workers/{worker_id}",
         "admin": "POST /arena/voters/invitations, GET /arena/voters/invitations, "
         "DELETE /arena/voters/invitations/{name}, GET /arena/votes, "

@@ -8,9 +8,11 @@ import uvicorn
 from pydantic import ValidationError
 from starlette.types import ASGIApp
 
+from service_kit.extras import needing_extra
 from service_kit.listening import listen
 from service_kit.logs import configure_logging, log_event
 from service_kit.serving import serve, server_config
+from service_kit.settings import problems
 from service_kit.telemetry import switch_telemetry_off
 from webui.believed_proxies import BelievedProxies
 from webui.config import Settings
@@ -32,9 +34,8 @@ def main(arguments: list[str] | None = None) -> None:
     try:
         settings = Settings(**{name: value for name, value in overrides.items() if value is not None})
     except ValidationError as error:
-        for problem in error.errors(include_url=False, include_input=False):
-            field = str(problem["loc"][0]) if problem["loc"] else "webui_trusted_proxies"  # the check of two settings
-            print(f"webui: AGON_{field.upper()}: {problem['msg']}", file=sys.stderr)
+        for sentence in problems(error):
+            print(f"webui: {sentence}", file=sys.stderr)
         raise SystemExit(2) from None
 
     configure_logging(("webui", "service_kit", "uvicorn"))
@@ -42,8 +43,9 @@ def main(arguments: list[str] | None = None) -> None:
     if not settings.proxy_token.get_secret_value():
         hint = "the controller takes all visitors for one; set AGON_PROXY_TOKEN here and there"
         log_event(logging.getLogger("webui"), "no_proxy_token", logging.WARNING, hint=hint)
-    from webui.app import create_app
-    from webui.quiet_blocks import import_what_events_need
+    with needing_extra("webui", "webui"):
+        from webui.app import create_app
+        from webui.quiet_blocks import import_what_events_need
 
     try:
         listener = listen(settings.webui_host, settings.webui_port)
@@ -60,7 +62,7 @@ def server_config_of(app: ASGIApp, settings: Settings) -> uvicorn.Config:
     """How the app is served. Without trusted proxies no X-Forwarded-For is read at all."""
     if settings.webui_trusted_proxies:
         app = BelievedProxies(app, settings.webui_trusted_proxies)
-    return server_config(app, drain_s=_DRAIN_S)
+    return server_config(app, drain_s=_DRAIN_S, tls_pair=settings.tls_pair)
 
 
 if __name__ == "__main__":

@@ -64,7 +64,9 @@ _FORGET_EVERY_S = 5.0  #: between two looks for abandoned sessions
 def create_app(settings: Settings) -> FastAPI:
     """The composition root: the FastAPI app of the web UI, with the Gradio pages mounted at `/`."""
     proxy_token = settings.proxy_token.get_secret_value()
-    client = ControllerClient(*settings.controller_urls, api_key=settings.api_key, proxy_token=proxy_token)
+    client = ControllerClient(
+        *settings.controller_urls, api_key=settings.api_key, proxy_token=proxy_token, ca_file=settings.ca_file
+    )
     registry = CollectorRegistry()
     metrics = Metrics(registry)
     boards = Boards(client, max_age_s=settings.webui_board_max_age_s)

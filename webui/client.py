@@ -8,6 +8,7 @@ streams are in turn_streams.py.
 import asyncio
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
@@ -67,9 +68,12 @@ class ControllerClient:
         *urls: str,
         api_key: str | None = None,
         proxy_token: str = "",
+        ca_file: Path | None = None,
         transport: httpx.AsyncBaseTransport | None = None,
     ):
-        self._http = ControllerHttp(*urls, api_key=api_key, proxy_token=proxy_token, transport=transport)
+        self._http = ControllerHttp(
+            *urls, api_key=api_key, proxy_token=proxy_token, ca_file=ca_file, transport=transport
+        )
         self.line = WaitingLine()  #: of all visitors who wait for room
         self._turns = TurnStreams(self._http, self.line)
 

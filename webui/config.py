@@ -4,13 +4,14 @@ from typing import Literal
 from urllib.parse import urlsplit
 
 from pydantic import Field, FilePath, SecretStr, field_validator, model_validator
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic_settings import SettingsConfigDict
 
 from service_kit.origins import ALLOWED_HOSTS_HELP, AllowedHosts
+from service_kit.settings import ServiceSettings
 from webui.languages import DEFAULT, LANGUAGES
 
 
-class Settings(BaseSettings):
+class Settings(ServiceSettings):
     """Settings of one web UI. A field is set by the variable AGON_ plus its name in capitals; the first three also by
     flags of `python -m webui`."""
 
@@ -107,6 +108,9 @@ class Settings(BaseSettings):
         default=None, description="File of plain text: the terms of the operator of this arena, shown under About."
     )
 
+    api_key_file: FilePath | None = Field(default=None, description="File that holds the API key.")
+    proxy_token_file: FilePath | None = Field(default=None, description="File that holds the proxy token.")
+
     starter_prompts: FilePath | None = Field(
         default=None,
         description="File of prompts that pages offer to begin with, in TOML: tables `[[prompts]]` with `text`, and "
@@ -122,7 +126,9 @@ class Settings(BaseSettings):
     @model_validator(mode="after")
     def _proxies_are_named(self) -> "Settings":
         if self.identity == "header" and "*" in self.webui_trusted_proxies:
-            raise ValueError("with AGON_IDENTITY=header every visitor could name anybody; name the proxies")
+            raise ValueError(
+                "AGON_WEBUI_TRUSTED_PROXIES: with AGON_IDENTITY=header name the proxies: every visitor could be anybody"
+            )
         return self
 
     @field_validator("controller_url")

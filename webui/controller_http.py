@@ -5,20 +5,26 @@ controllers believe the address, because they limit and count visitors, not this
 """
 
 import json
+import logging
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager
 from http.cookiejar import CookieJar, DefaultCookiePolicy
+from pathlib import Path
 from typing import Any
 
 import httpx
 from pydantic import BaseModel
 
+from service_kit.logs import log_event
 from service_kit.request_ids import forwarded_id
+from service_kit.trust import tls_problem, trust
 from webui.controllers import Controllers, ControllerUnreachable, is_elsewhere
 from webui.visitors import Visitor
 from wire.errors import ApiError, ErrorCode
 from wire.proxies import PROXY_TOKEN_HEADER
 from wire.sse import SseDecoder, SseEvent
+
+_logger = logging.getLogger(__name__)
 
 _TIMEOUT = httpx.Timeout(10.0)
 #: A stream may be silent while its request waits in a queue; the controller sends a keep-alive within twenty seconds.
@@ -32,15 +38,26 @@ class ControllerHttp:
     """Owns one connection pool; close it with `aclose`. `controllers` says which controller is asked next."""
 
     def __init__(
-        self, *urls: str, api_key: str | None, proxy_token: str, transport: httpx.AsyncBaseTransport | None
+        self,
+        *urls: str,
+        api_key: str | None,
+        proxy_token: str,
+        ca_file: Path | None,
+        transport: httpx.AsyncBaseTransport | None,
     ) -> None:
         headers = {} if api_key is None else {"Authorization": f"Bearer {api_key}"}
         if proxy_token:
             headers[PROXY_TOKEN_HEADER] = proxy_token
         self.controllers = Controllers(urls)
+        self._tls_logged: set[str] = set()
         no_cookies = CookieJar(DefaultCookiePolicy(allowed_domains=[]))  # one visitor's would be sent for the next
         self._client = httpx.AsyncClient(
-            headers=headers, timeout=_TIMEOUT, limits=_LIMITS, transport=transport, cookies=no_cookies
+            headers=headers,
+            timeout=_TIMEOUT,
+            limits=_LIMITS,
+            transport=transport,
+            cookies=no_cookies,
+            verify=trust(ca_file),
         )
 
     async def aclose(self) -> None:
@@ -54,10 +71,17 @@ class ControllerHttp:
             try:
                 if (await self._client.get(f"{url}/ready", timeout=3.0)).status_code == 200:
                     return True
-            except httpx.TransportError:
-                pass
+            except httpx.TransportError as error:
+                self._log_tls(url, error)
             self.controllers.leave(url)
         return False
+
+    def _log_tls(self, url: str, error: httpx.TransportError) -> None:
+        """Log, once for each controller, why TLS with it fails: that never passes by itself."""
+        problem = tls_problem(error)
+        if problem is not None and url not in self._tls_logged:
+            self._tls_logged.add(url)
+            log_event(_logger, "controller_not_trusted", logging.ERROR, controller=url, reason=f"it {problem}")
 
     async def json(self, method: str, path: str, visitor: Visitor, body: BaseModel | None = None) -> Any:
         """The JSON of one answer. Raises as `request` does."""
@@ -100,6 +124,7 @@ class ControllerHttp:
                 await raise_for_error(response)
                 return response
             except httpx.TransportError as error:
+                self._log_tls(url, error)
                 failure = ControllerUnreachable()
                 failure.__cause__ = error
             except ApiError as error:

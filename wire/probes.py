@@ -62,6 +62,7 @@ class WorkerReady(_Frozen):
     """`GET /ready` of a worker."""
 
     state: WorkerState
+    reason: str | None = Field(default=None, description="why no controller has ever registered it; absent else")
 
 
 class WorkerVersion(_Frozen):

@@ -14,6 +14,7 @@ from typing import IO, Any
 from urllib.parse import quote
 
 from cli.errors import CliError, DataDirInUse
+from service_kit.settings import secret_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +138,7 @@ class DataDir:
         return self._secrets_path.exists()
 
     def secrets(self) -> Secrets:
-        """Read the secrets; make them at the first call. Environment variables override the file."""
+        """Read the secrets; make them at the first call. Variables of the environment and their files override it."""
         stored = self._read_secrets()
         made = Secrets(
             worker_token=stored.get("worker_token") or secrets.token_urlsafe(32),
@@ -148,11 +149,25 @@ class DataDir:
         if stored != asdict(made):
             self._write_secrets(made)
         return Secrets(
-            worker_token=os.environ.get("AGON_WORKER_TOKEN") or made.worker_token,
-            admin_token=os.environ.get("AGON_ADMIN_TOKEN") or made.admin_token,
-            voter_key=os.environ.get("AGON_VOTER_KEY") or made.voter_key,
-            proxy_token=os.environ.get("AGON_PROXY_TOKEN") or made.proxy_token,
+            worker_token=secret_from_environment("AGON_WORKER_TOKEN") or made.worker_token,
+            admin_token=secret_from_environment("AGON_ADMIN_TOKEN") or made.admin_token,
+            voter_key=secret_from_environment("AGON_VOTER_KEY") or made.voter_key,
+            proxy_token=secret_from_environment("AGON_PROXY_TOKEN") or made.proxy_token,
         )
+
+    @property
+    def worker_token_file(self) -> Path:
+        """The worker token alone, to be copied to the machines that join the arena."""
+        return self.path / "worker.token"
+
+    def write_worker_token(self, made: Secrets) -> None:
+        """Write that file, which only the user can read. Raises CliError."""
+        try:
+            descriptor = os.open(self.worker_token_file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+            with open(descriptor, "w", encoding="utf-8") as file:
+                file.write(f"{made.worker_token}\n")
+        except OSError as error:
+            raise CliError(f"cannot write {self.worker_token_file}: {error.strerror}.") from None
 
     def _read_secrets(self) -> dict[str, Any]:
         try:
@@ -172,6 +187,14 @@ class DataDir:
             file.flush()
             os.fsync(file.fileno())
         partial.replace(self._secrets_path)
+
+
+def secret_from_environment(name: str) -> str | None:
+    """The secret of the variable `name`, or of the file that `name`_FILE names. Raises CliError."""
+    try:
+        return secret_of(os.environ, name)
+    except ValueError as error:
+        raise CliError(f"{error}.") from None
 
 
 def default_data_dir() -> Path:

@@ -5,9 +5,8 @@ import os
 import re
 import signal
 import socket
-import sys
-from collections.abc import Awaitable, Callable, Collection, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import httpx
@@ -16,6 +15,8 @@ import cli
 from cli.arena.child import ChildSpec, ProbeResult
 from cli.arena.data_dir import DataDir, Secrets
 from cli.arena.embedded_redis import EmbeddedRedis
+from cli.arena.local_tls import LocalTls
+from cli.arena.service import STORE_PASSWORDS, http_probe, service_command, service_environment
 from cli.errors import CliError
 from engine.config import KVDType
 from engine.idle_threads import bounded_spinning
@@ -24,16 +25,13 @@ from wire.model_names import is_model_name
 from wire.served_models import MAX_MODELS
 from wire.sizes import is_size
 
+MAX_REPLICAS = 16  #: of one model on one machine
 DRAIN_S = 30.0  #: how long a worker may continue the answers that it has begun
 _STOP_MARGIN_S = 5.0
 #: Exit codes of our services that say that another start would fail in the same way.
 _BAD_SETTINGS, _BAD_CHECKPOINT = frozenset({2}), frozenset({3})
-_PROBE_TIMEOUT_S = 5.0
-#: Variables of the environment that hold a key of another service.
-_KEY_NAME = re.compile(r"(API_?KEY|_KEY|_TOKEN|_SECRET)$", re.IGNORECASE)
 _HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
 _ANY_HOST = {"0.0.0.0": "127.0.0.1", "::": "::1"}
-_STORE_PASSWORDS = ("AGON_REDIS_PASSWORD", "AGON_SENTINEL_PASSWORD")  #: only the controller gets them
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +41,16 @@ class ModelSource:
 
     name: str
     source: str
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerProcess:
+    """One worker process: the name of its child, and its models. `key` names the file of what is added to it; None:
+    the process that all models share."""
+
+    name: str
+    models: tuple[ModelSource, ...]
+    key: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,31 +70,42 @@ class ArenaSettings:
     memory: str | None = None  #: most memory of all models, as the worker's --memory
     engine: str | None = None  #: another engine of the worker, for tests
     redis_url: str | None = None  #: an external store; None: the embedded one
+    replicas: Mapping[str, int] = field(default_factory=dict)  #: by model: worker processes that serve it
+    tls: LocalTls = field(default_factory=LocalTls)
 
     @property
     def controller_url(self) -> str:
         """URL under which local clients reach the controller."""
-        return base_url(self.host, self.controller_port)
+        return base_url(self.tls.name or self.host, self.controller_port, self.tls.scheme)
 
     @property
     def webui_url(self) -> str:
         """URL under which local browsers reach the web UI."""
-        return base_url(self.host, self.webui_port)
+        return base_url(self.tls.name or self.host, self.webui_port, self.tls.scheme)
 
     @property
-    def processes(self) -> tuple[tuple[ModelSource, ...], ...]:
-        """The models of each worker process."""
-        return tuple((model,) for model in self.models) if self.is_isolated else (self.models,)
+    def processes(self) -> tuple[WorkerProcess, ...]:
+        """The worker processes: one for all models, or one for each, then further replicas of single models."""
+        if self.is_isolated:
+            first = tuple(WorkerProcess(f"worker {model.name}", (model,), model.name) for model in self.models)
+        else:
+            first = (WorkerProcess("worker", self.models),)
+        more = tuple(
+            WorkerProcess(f"worker {model.name} {number}", (model,), f"{model.name} {number}")
+            for model in self.models
+            for number in range(2, self.replicas.get(model.name, 1) + 1)
+        )
+        return (*first, *more)
 
     def worker_url(self, index: int) -> str:
-        """URL of the worker process processes[index]; workers listen on loopback only."""
+        """URL of the worker process processes[index]; workers listen on loopback only, where they need no TLS."""
         return base_url("127.0.0.1", self.worker_port + index)
 
 
-def base_url(host: str, port: int) -> str:
+def base_url(host: str, port: int, scheme: str = "http") -> str:
     """The URL under which a local client reaches a server that binds `host`, which may be a wildcard."""
     reachable = _ANY_HOST.get(host, host)
-    return f"http://[{reachable}]:{port}" if ":" in reachable else f"http://{reachable}:{port}"
+    return f"{scheme}://[{reachable}]:{port}" if ":" in reachable else f"{scheme}://{reachable}:{port}"
 
 
 def default_threads() -> int:
@@ -158,6 +177,26 @@ def parse_models(texts: list[str], *, has_demos: bool = True, removed: Collectio
     return (*models, *(model for model in demos if model.name not in (*names, *removed)))
 
 
+def parse_replicas(texts: list[str], models: Collection[ModelSource]) -> Mapping[str, int]:
+    """Replicas of models, each from `NAME=COUNT`. Raises CliError."""
+    replicas: dict[str, int] = {}
+    names = [model.name for model in models]
+    for text in texts:
+        name, _, count = text.rpartition("=")
+        if not name or not count.isdecimal() or not 1 <= int(count) <= MAX_REPLICAS:
+            raise CliError(f"--replicas {text}: give NAME=COUNT, with a count from 1 to {MAX_REPLICAS}.")
+        if name not in names:
+            raise CliError(f"--replicas {text}: there is no model {name!r}; there are {', '.join(names) or 'none'}.")
+        if any(model.name == name and _is_adapter(model) for model in models):
+            raise CliError(f"--replicas {text}: an adapter shares the process of its base; replicate that.")
+        replicas[name] = int(count)
+    return replicas
+
+
+def _is_adapter(model: ModelSource) -> bool:
+    return "+" in model.source and not is_hosted(model.source) and not Path(model.source).exists()
+
+
 def demo_models() -> tuple[ModelSource, ...]:
     """The small models of the source tree; none where the installation has none."""
     folder = Path(cli.__file__).parent.parent / "demo_models"
@@ -172,9 +211,7 @@ def check_models(settings: ArenaSettings, kept: Collection[str]) -> None:
     """Raise CliError for flags that do not go together. `kept`: models that were added while the arena ran before."""
     if not settings.models and settings.models_dir is None and (settings.is_isolated or not kept):
         raise CliError("there is no model: give --model NAME=PATH_OR_HUB_ID, or leave out --no-demos.")
-    if settings.is_isolated and any(
-        "+" in model.source and not Path(model.source).exists() for model in settings.models
-    ):
+    if settings.is_isolated and any(_is_adapter(model) for model in settings.models):
         raise CliError("an adapter shares the process of its base; leave out --isolate.")
     if settings.is_isolated and (settings.models_dir is not None or settings.memory is not None):
         raise CliError("--models-dir and --memory are for models that share a process; leave out --isolate.")
@@ -235,7 +272,7 @@ def store_spec(store: EmbeddedRedis, data_dir: DataDir) -> ChildSpec:
     return ChildSpec(
         name="store",
         command=store.command,
-        environment={**_plain_environment(), "LC_ALL": "C"},
+        environment={**service_environment(), "LC_ALL": "C"},
         log_path=data_dir.logs / "store.log",
         probe=probe,
         stop_timeout_s=20.0,
@@ -250,11 +287,11 @@ def _controller(
 ) -> ChildSpec:
     return ChildSpec(
         name="controller",
-        command=_python("controller", "--host", settings.host, "--port", str(settings.controller_port)),
+        command=service_command("controller", "--host", settings.host, "--port", str(settings.controller_port)),
         environment={
-            **_plain_environment(),
+            **service_environment(),
             "AGON_REDIS_URL": redis_url,
-            **{name: os.environ[name] for name in _STORE_PASSWORDS if name in os.environ},
+            **_store_passwords(),
             "AGON_WORKER_TOKEN": secrets.worker_token,
             "AGON_ADMIN_TOKEN": secrets.admin_token,
             "AGON_VOTER_KEY": secrets.voter_key,
@@ -265,7 +302,7 @@ def _controller(
             "AGON_PROCESSES_FILE": str(data_dir.processes_file),
         },
         log_path=data_dir.logs / "controller.log",
-        probe=_http_probe(client, f"{settings.controller_url}/ready"),
+        probe=http_probe(client, f"{settings.controller_url}/ready"),
         stop_timeout_s=10.0 + _STOP_MARGIN_S,
         final_exit_codes=_BAD_SETTINGS,
     )
@@ -274,13 +311,12 @@ def _controller(
 def _worker(
     settings: ArenaSettings, data_dir: DataDir, secrets: Secrets, index: int, client: httpx.AsyncClient
 ) -> ChildSpec:
-    models = settings.processes[index]
-    name = f"worker {models[0].name}" if settings.is_isolated else "worker"
-    flags = [part for model in models for part in ("--model", f"{model.name}={model.source}")]
-    flags += ["--models-file", str(data_dir.models_file(models[0].name if settings.is_isolated else None))]
-    if settings.models_dir is not None:
+    process = settings.processes[index]
+    flags = [part for model in process.models for part in ("--model", f"{model.name}={model.source}")]
+    flags += ["--models-file", str(data_dir.models_file(process.key))]
+    if settings.models_dir is not None and process.key is None:
         flags += ["--models-dir", str(settings.models_dir.absolute())]
-    if settings.memory is not None:
+    if settings.memory is not None and process.key is None:
         flags += ["--memory", settings.memory]
     flags += ["--host", "127.0.0.1", "--port", str(settings.worker_port + index)]
     flags += ["--controller", settings.controller_url, "--threads", str(settings.threads_per_worker)]
@@ -289,16 +325,16 @@ def _worker(
     if settings.engine is not None:
         flags += ["--engine", settings.engine]
     return ChildSpec(
-        name=name,
-        command=_python("model_worker", *flags),
+        name=process.name,
+        command=service_command("model_worker", *flags),
         environment={
             **_spin_limit(settings),
-            **_plain_environment(has_keys=True),
+            **service_environment(has_keys=True, speaks_tls=False),
             "AGON_WORKER_TOKEN": secrets.worker_token,
             "AGON_API_DOCS": _api_docs(settings.host),
         },
-        log_path=data_dir.logs / f"{re.sub(r'[^A-Za-z0-9._-]', '-', name)}.log",
-        probe=_http_probe(client, f"{settings.worker_url(index)}/ready"),
+        log_path=data_dir.logs / f"{re.sub(r'[^A-Za-z0-9._-]', '-', process.name)}.log",
+        probe=http_probe(client, f"{settings.worker_url(index)}/ready"),
         stop_timeout_s=DRAIN_S + _STOP_MARGIN_S,
         final_exit_codes=_BAD_SETTINGS | _BAD_CHECKPOINT,
     )
@@ -308,23 +344,19 @@ def _webui(settings: ArenaSettings, data_dir: DataDir, secrets: Secrets, client:
     flags = ["--host", settings.host, "--port", str(settings.webui_port), "--controller", settings.controller_url]
     return ChildSpec(
         name="webui",
-        command=_python("webui", *flags),
-        environment={**_plain_environment(), "AGON_PROXY_TOKEN": secrets.proxy_token},
+        command=service_command("webui", *flags),
+        environment={**service_environment(), "AGON_PROXY_TOKEN": secrets.proxy_token},
         log_path=data_dir.logs / "webui.log",
-        probe=_http_probe(client, f"{settings.webui_url}/health"),
+        probe=http_probe(client, f"{settings.webui_url}/health"),
         stop_timeout_s=_STOP_MARGIN_S,
         final_exit_codes=_BAD_SETTINGS,
     )
 
 
-def _python(package: str, *flags: str) -> tuple[str, ...]:
-    """-P: a folder in the current directory that has the name of one of our packages must not be imported."""
-    return (sys.executable, "-P", "-m", package, *flags)
-
-
 def _spin_limit(settings: ArenaSettings) -> Mapping[str, str]:
     """The spin limit of idle threads of a model, if the threads of all models together leave no core free."""
-    num_threads = len(settings.models) * settings.threads_per_worker
+    num_models = sum(len(process.models) for process in settings.processes)
+    num_threads = num_models * settings.threads_per_worker
     return bounded_spinning(num_threads, os.cpu_count() or 1)
 
 
@@ -339,25 +371,6 @@ def _folder(variable: str, path: Path) -> str:
     return "" if os.environ.get(variable) == "" else str(path)
 
 
-def _plain_environment(*, has_keys: bool = False) -> Mapping[str, str]:
-    """The environment of every child: that of `agon up` without the secrets and addresses that only some need.
-    `has_keys`: keys of other services stay in it; only workers need them, for hosted models."""
-    secrets = {"AGON_WORKER_TOKEN", "AGON_ADMIN_TOKEN", "AGON_VOTER_KEY", "AGON_PROXY_TOKEN"}
-    private = {*secrets, *_STORE_PASSWORDS, "AGON_REDIS_URL", "REDIS_URL"}
-    environment = {
-        name: value
-        for name, value in os.environ.items()
-        if name not in private and (has_keys or name.startswith("AGON_") or not _KEY_NAME.search(name))
-    }
-    return {**environment, "PYTHONUNBUFFERED": "1"}
-
-
-def _http_probe(client: httpx.AsyncClient, url: str) -> Callable[[], Awaitable[ProbeResult]]:
-    async def probe() -> ProbeResult:
-        try:
-            answer = await client.get(url, timeout=_PROBE_TIMEOUT_S)
-        except httpx.HTTPError:
-            return ProbeResult.SILENT
-        return ProbeResult.READY if answer.status_code == 200 else ProbeResult.ALIVE
-
-    return probe
+def _store_passwords() -> Mapping[str, str]:
+    names = (f"{name}{end}" for name in STORE_PASSWORDS for end in ("", "_FILE"))
+    return {name: os.environ[name] for name in names if name in os.environ}

@@ -1,14 +1,17 @@
 """How commands reach a running arena: its address and admin token, from flags, environment or data directory."""
 
 import os
+import ssl
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any, Literal
 
 import httpx
 
-from cli.arena.data_dir import DataDir, default_data_dir
+from cli.arena.data_dir import DataDir, default_data_dir, secret_from_environment
 from cli.errors import CliError
+from service_kit.trust import tls_problem, trust
 from wire.errors import ApiError
 
 DEFAULT_URL = "http://127.0.0.1:8100"
@@ -27,7 +30,7 @@ def controller_url(url: str | None, data_dir: Path | None = None) -> str:
 
 def admin_token(data_dir: Path | None) -> str:
     """AGON_ADMIN_TOKEN, or the token that `agon up` stored in the data directory; raises CliError without one."""
-    token = os.environ.get("AGON_ADMIN_TOKEN")
+    token = secret_from_environment("AGON_ADMIN_TOKEN")
     if token:
         return token
     folder = DataDir(data_dir or default_data_dir())
@@ -43,14 +46,26 @@ def is_loopback(url: str) -> bool:
     return httpx.URL(url).host in ("127.0.0.1", "localhost", "::1")
 
 
+def trusted() -> ssl.SSLContext | Literal[True]:
+    """The authorities that commands trust: those of AGON_CA_FILE beside the public ones. Raises CliError."""
+    ca_file = os.environ.get("AGON_CA_FILE")
+    try:
+        return trust(Path(ca_file) if ca_file else None)
+    except ValueError as error:
+        raise CliError(f"{error}.") from None
+
+
 @contextmanager
 def arena_client(url: str, token: str | None) -> Iterator[httpx.Client]:
     """A client for the controller; network failures inside the block become a CliError."""
     headers = {"Authorization": f"Bearer {token}"} if token else {}
-    with httpx.Client(base_url=url, headers=headers, timeout=_TIMEOUT_S, trust_env=not is_loopback(url)) as client:
+    options: dict[str, Any] = {"timeout": _TIMEOUT_S, "trust_env": not is_loopback(url), "verify": trusted()}
+    with httpx.Client(base_url=url, headers=headers, **options) as client:
         try:
             yield client
         except httpx.HTTPError as error:
+            if (problem := tls_problem(error)) is not None:
+                raise CliError(f"the arena at {url} {problem}.") from None
             raise CliError(f"no arena answers at {url} ({error}). Is `agon up` running?") from None
 
 

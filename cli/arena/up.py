@@ -17,6 +17,7 @@ from cli.arena.child import ChildState
 from cli.arena.data_dir import DataDir, Running, default_data_dir
 from cli.arena.embedded_redis import EmbeddedRedis, find_binary
 from cli.arena.kept_models import read_kept
+from cli.arena.local_tls import read_local_tls
 from cli.arena.mend import mend
 from cli.arena.processes import (
     ArenaSettings,
@@ -25,6 +26,7 @@ from cli.arena.processes import (
     check_ports,
     default_threads,
     parse_models,
+    parse_replicas,
 )
 from cli.arena.state_file import StateFile
 from cli.arena.status import StatusView, choose_view
@@ -32,6 +34,7 @@ from cli.arena.supervisor import Supervisor
 from cli.engine_options import engine_option
 from cli.external_store import external_store
 from engine.config import KVDType
+from service_kit.trust import trust
 from wire.served_models import ServedModels
 from wire.workers import WorkerView
 
@@ -69,6 +72,13 @@ def up(
         bool,
         typer.Option("--isolate", help="A worker process for each model: more memory, and none dies with another."),
     ] = False,
+    replicas: Annotated[
+        list[str],
+        typer.Option(
+            metavar="NAME=COUNT",
+            help="Worker processes that serve a model, each with a page pool of its own; may be repeated.",
+        ),
+    ] = [],  # noqa: B006 - typer's way to say "no value"
     data_dir: Annotated[
         Path | None, typer.Option(help="Folder of votes, secrets and logs. Default: AGON_DATA_DIR, or ./.agon")
     ] = None,
@@ -92,9 +102,12 @@ def up(
     external = external_store()
     folder = DataDir(data_dir or default_data_dir())
     kept = read_kept(folder.models_file())
+    models = parse_models(model, has_demos=demos, removed=() if isolate else kept.removed)
     settings = ArenaSettings(
         data_dir=folder.path,
-        models=parse_models(model, has_demos=demos, removed=() if isolate else kept.removed),
+        models=models,
+        replicas=parse_replicas(replicas, models),
+        tls=read_local_tls(host),
         host=host,
         controller_port=controller_port,
         webui_port=webui_port,
@@ -157,8 +170,9 @@ class Arena:
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             loop.add_signal_handler(number, self._on_signal)
         # All requests stay on this machine, so proxies from the environment would be wrong.
-        async with httpx.AsyncClient(trust_env=False) as client:
+        async with httpx.AsyncClient(trust_env=False, verify=trust(self._settings.tls.ca_file)) as client:
             secrets = self._folder.secrets()
+            self._folder.write_worker_token(secrets)
             self._admin_headers = {"Authorization": f"Bearer {secrets.admin_token}"}
             self._worker_headers = {"Authorization": f"Bearer {secrets.worker_token}"}
             stages = build_stages(self._settings, self._folder, secrets, self._store, client)
@@ -223,16 +237,15 @@ class Arena:
         """Names of processes that are not ready, and of models that the controller does not know yet, although their
         worker is ready."""
         waiting = []
+        models = {process.name: process.models for process in self._settings.processes}
         for child in supervisor.children:
             if child.state is ChildState.GIVEN_UP:
                 continue
             if child.state is not ChildState.READY:
                 waiting.append(child.spec.name)
                 continue
-            kind, _, model = child.spec.name.partition(" ")
-            if kind == "worker":
-                wanted = {model} if model else {source.name for source in self._settings.models}
-                waiting += sorted(f"worker {name}" for name in wanted - set(workers) - self._failed.keys())
+            wanted = {model.name for model in models.get(child.spec.name, ())}
+            waiting += sorted(f"worker {name}" for name in wanted - set(workers) - self._failed.keys())
         return waiting
 
     async def _note_failed(self, client: httpx.AsyncClient) -> None:

@@ -2,7 +2,6 @@
 
 import asyncio
 import math
-import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 
+from cli.arena.data_dir import secret_from_environment
 from cli.bench import record, tables, workloads
 from cli.bench.options import Output, Plot, check_outputs, workload_file
 from cli.bench.progress import progress_bar
@@ -93,7 +93,7 @@ class _LoadPlan:
         from cli.bench.serving import Load, run_closed
         from cli.openai_client import connect
 
-        async with connect(self.url, os.environ.get("AGON_API_KEY")) as client:
+        async with connect(self.url, secret_from_environment("AGON_API_KEY")) as client:
             model = self.model or (await client.list_models())[0]
             warm_up = [TextWork(item.text, 4) for item in workloads.random_texts(2, 8, 4, seed=-1)]
             await run_closed(client, Load(model, warm_up, self.ignore_eos), 2, lambda: None)

@@ -66,6 +66,14 @@ class Addresses:
         # A proxy on this machine that is not trusted must not lend its visitors the rights of a local process.
         return ClientAddress(_identity(address), is_local=address.is_loopback and not forwarded)
 
+    def is_this_machine(self, request: Request) -> bool:
+        """Whether a process of the controller's machine sends the request, and forwards for no other."""
+        if request.client is None or "x-forwarded-for" in request.headers:
+            return request.client is None
+        server = request.scope.get("server") or (None, None)
+        peer = _parse(request.client.host)
+        return peer is None or peer.is_loopback or peer == _parse(str(server[0]))
+
     def _warn(self) -> None:
         """Once: every client can send the header, and must not fill the log with it."""
         if not self._has_warned:

@@ -6,11 +6,13 @@ with JSON that has `success`.
 
 import json
 import logging
+from pathlib import Path
 from typing import Literal
 
 import aiohttp
 
 from service_kit.logs import log_event
+from service_kit.trust import trust
 
 _TIMEOUT_S = 4.0
 _MAX_ANSWER_BYTES = 65_536
@@ -25,8 +27,9 @@ Outcome = Literal["passed", "failed", "unavailable"]
 class Captcha:
     """One captcha service. `verify_url`: where responses are verified; `secret`: the arena's at the service."""
 
-    def __init__(self, verify_url: str, secret: str) -> None:
+    def __init__(self, verify_url: str, secret: str, ca_file: Path | None = None) -> None:
         self._verify_url = verify_url
+        self._ca_file = ca_file
         self._secret = secret
 
     async def outcome(self, response: str, address: str) -> Outcome:
@@ -39,7 +42,7 @@ class Captcha:
         try:
             async with (
                 aiohttp.ClientSession(timeout=timeout, trust_env=True) as http,
-                http.post(self._verify_url, data=form, allow_redirects=False) as answer,
+                http.post(self._verify_url, data=form, allow_redirects=False, ssl=trust(self._ca_file)) as answer,
             ):
                 body = await answer.content.read(_MAX_ANSWER_BYTES)
             found = json.loads(body) if answer.status == 200 else None

@@ -66,7 +66,7 @@ def add_routes(
     invitations = Invitations(base.store, base.keys, cookies)
     captcha = None
     if settings.captcha_verify_url:
-        captcha = Captcha(settings.captcha_verify_url, settings.captcha_secret.get_secret_value())
+        captcha = Captcha(settings.captcha_verify_url, settings.captcha_secret.get_secret_value(), settings.ca_file)
     identities = Identities(addresses, cookies, invitations, settings.identity, captcha)
     rates = Rates(
         requests=Rate(settings.rate_per_minute, settings.rate_burst),
@@ -127,7 +127,7 @@ def add_routes(
     add_admin_routes(admin, bodies, parts)
     add_trail_route(admin, base.trails, battles.store, chats.store)
     add_served_model_routes(admin, bodies, workers.served, base.actions, addresses)
-    add_internal_worker_routes(worker, bodies, workers.registry)
+    add_internal_worker_routes(worker, bodies, workers.registry, workers.joining, addresses)
     for router in (open_, user, worker, admin):
         app.include_router(router)
     routers: tuple[tuple[Access, APIRouter], ...] = (

@@ -6,6 +6,7 @@ from controller.assembly.base import Base
 from controller.config import Settings
 from controller.workers.breaker import CircuitBreaker
 from controller.workers.dispatch import Dispatcher
+from controller.workers.joining import Joining
 from controller.workers.registry import WorkerRegistry
 from controller.workers.relay import Relay
 from controller.workers.routing_table import RoutingTable
@@ -23,6 +24,7 @@ class WorkerParts:
     http: WorkerHttp
     table: RoutingTable
     registry: WorkerRegistry
+    joining: Joining
     dispatcher: Dispatcher
     relay: Relay
     waking: Waking
@@ -33,13 +35,14 @@ def build_worker_parts(settings: Settings, base: Base) -> WorkerParts:
     """Build routing table, registry and relay."""
     table = RoutingTable(base.store, base.keys, base.state)
     breaker = CircuitBreaker()
-    http = WorkerHttp(settings.worker_token.get_secret_value(), settings.connect_timeout_s)
+    http = WorkerHttp(settings.worker_token.get_secret_value(), settings.connect_timeout_s, settings.ca_file)
     upstream = Upstream(
         http,
         table,
         first_token_timeout_s=settings.first_token_timeout_s,
         token_timeout_s=settings.token_timeout_s,
     )
+    hosts = WorkerHosts(settings.worker_hosts)
     return WorkerParts(
         http=http,
         table=table,
@@ -47,10 +50,11 @@ def build_worker_parts(settings: Settings, base: Base) -> WorkerParts:
             base.store,
             base.keys,
             table,
-            WorkerHosts(settings.worker_hosts),
+            hosts,
             heartbeat_s=settings.heartbeat_s,
             lease_s=settings.worker_lease_s,
         ),
+        joining=Joining(hosts, settings.worker_token.get_secret_value(), settings.ca_file),
         dispatcher=Dispatcher(base.store, base.keys, table, breaker, lease_s=settings.slot_lease_s),
         waking=Waking(http, table, timeout_s=settings.first_token_timeout_s),
         served=ServedModelsOfWorkers(http, table),

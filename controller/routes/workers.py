@@ -3,14 +3,17 @@
 from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, Response
 
+from controller.access.addresses import Addresses
 from controller.access.auth import Guard
 from controller.routes.path_ids import WORKER_ID, WorkerInPath
 from controller.routes.replies import json_reply
+from controller.workers.joining import Joining
 from controller.workers.pools import Pools
 from controller.workers.registry import WorkerRegistry
 from service_kit.bodies import Bodies
 from service_kit.route_docs import Answer, documented
 from wire.errors import ErrorCode
+from wire.joining import JoinCheck, JoinReport
 from wire.workers import (
     HeartbeatReply,
     HeartbeatRequest,
@@ -35,8 +38,25 @@ REGISTER_EXAMPLE = {
 }
 
 
-def add_internal_worker_routes(router: APIRouter, bodies: Bodies, registry: WorkerRegistry) -> None:
+def add_internal_worker_routes(
+    router: APIRouter, bodies: Bodies, registry: WorkerRegistry, joining: Joining, addresses: Addresses
+) -> None:
     """Add the routes that workers call."""
+
+    @router.post("/internal/workers/check")
+    @documented(
+        "Workers",
+        "Check a worker's URL before the worker starts",
+        request=JoinCheck,
+        example={"url": "http://127.0.0.1:8299", "version": "0.1.0"},
+        answer=JoinReport,
+        errors=(),
+    )
+    async def check(request: Request) -> Response:
+        """Asked by `agon join`, which answers the controller's call at the URL meanwhile. `forbidden`: the host of the
+        URL is not among `AGON_WORKER_HOSTS`, or is a loopback address of another machine."""
+        asked = await bodies.parse(request, JoinCheck)
+        return json_reply(await joining.check(asked, is_from_here=addresses.is_this_machine(request)))
 
     @router.post("/internal/workers")
     @documented(
@@ -49,8 +69,9 @@ def add_internal_worker_routes(router: APIRouter, bodies: Bodies, registry: Work
     )
     async def register(request: Request) -> Response:
         """A worker is named after its URL: a restarted one replaces its predecessor and gets a higher epoch.
-        `forbidden`: the host of the URL is not among `AGON_WORKER_HOSTS`."""
-        return json_reply(await registry.register(await bodies.parse(request, RegisterRequest)))
+        `forbidden`: the host of the URL is not among `AGON_WORKER_HOSTS`, or is a loopback one of another machine."""
+        asked = await bodies.parse(request, RegisterRequest)
+        return json_reply(await registry.register(asked, is_from_here=addresses.is_this_machine(request)))
 
     @router.post("/internal/workers/{worker_id}/heartbeat")
     @documented(

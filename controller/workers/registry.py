@@ -9,17 +9,21 @@ callers may register, dispatch.py decides which worker gets a request.
 import contextlib
 import hashlib
 import logging
+import time
 
 from controller.store.keys import Keys
 from controller.store.store import Store
 from controller.workers.routing_table import RoutingTable, Worker
-from controller.workers.worker_hosts import WorkerHosts
+from controller.workers.worker_hosts import MAX_URL_CHARS, WorkerHosts
 from service_kit.logs import log_event
 from wire.errors import ApiError, ErrorCode
 from wire.ids import WorkerId
 from wire.workers import HeartbeatReply, HeartbeatRequest, RegisterReply, RegisterRequest, WorkerView
 
 _logger = logging.getLogger(__name__)
+
+_LOG_REFUSED_EVERY_S = 60.0
+_MAX_REFUSED = 256  #: URLs whose last log line is remembered
 
 
 class WorkerRegistry:
@@ -42,17 +46,23 @@ class WorkerRegistry:
         self._hosts = hosts
         self._heartbeat_s = heartbeat_s
         self._lease_s = lease_s
+        self._refused_at: dict[str, float] = {}  #: by URL: time.monotonic() of the last log line
 
     @property
     def _lease_ms(self) -> int:
         return round(self._lease_s * 1000)
 
-    async def register(self, request: RegisterRequest) -> RegisterReply:
-        """Register a worker under a new epoch; with a known boot id only renew its registration.
+    async def register(self, request: RegisterRequest, *, is_from_here: bool = True) -> RegisterReply:
+        """Register a worker under a new epoch; with a known boot id only renew its registration. `is_from_here`: it
+        runs on the controller's machine.
 
         Raises ApiError INVALID_REQUEST or FORBIDDEN for its URL (see WorkerHosts), STORE_UNAVAILABLE.
         """
-        url = self._hosts.checked(request.url)
+        try:
+            url = self._hosts.checked(request.url, is_from_here=is_from_here)
+        except ApiError as error:
+            self._note_refused(request, error)
+            raise
         worker_id = WorkerId("w-" + hashlib.sha256(f"{url} {request.card.name}".encode()).hexdigest()[:12])
         epoch = await self._store.run(
             "register_worker",
@@ -105,6 +115,17 @@ class WorkerRegistry:
             raise _stale()
         log_event(_logger, "worker_left", worker=worker_id)
         await self._table.refresh()
+
+    def _note_refused(self, request: RegisterRequest, error: ApiError) -> None:
+        """Log a refused registration, once a minute for each URL: workers try again every second."""
+        now = time.monotonic()
+        if now - self._refused_at.get(request.url, float("-inf")) < _LOG_REFUSED_EVERY_S:
+            return
+        if len(self._refused_at) >= _MAX_REFUSED:
+            self._refused_at.clear()
+        self._refused_at[request.url] = now
+        url, model = request.url[:MAX_URL_CHARS], request.card.name
+        log_event(_logger, "worker_refused", logging.WARNING, url=url, model=model, reason=error.message)
 
     def views(self) -> list[WorkerView]:
         """All registered workers by model and id, for the workers page."""

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
 from urllib.parse import urlsplit
 
+from service_kit.own_addresses import is_loopback_host
 from wire.errors import ApiError, ErrorCode
 
 MAX_URL_CHARS = 512
@@ -27,17 +28,26 @@ class WorkerHosts:
                 name = "[^.]*".join(re.escape(part) for part in pattern.lower().split("*"))
                 self._names.append(re.compile(name))
 
-    def checked(self, url: str) -> str:
+    def checked(self, url: str, *, is_from_here: bool = True) -> str:
         """`url` without a trailing slash. Raises ApiError INVALID_REQUEST unless it is http(s)://host[:port], FORBIDDEN
-        when no pattern allows its host."""
+        when no pattern allows its host, or when it is a loopback URL and the caller on another machine."""
         parts = self._split(url)
         if parts is None:
             raise ApiError(
                 ErrorCode.INVALID_REQUEST, "A worker's url must be http://host:port or https://host:port.", param="url"
             )
         host, base = parts
+        if not is_from_here and is_loopback_host(host):
+            raise ApiError(
+                ErrorCode.FORBIDDEN,
+                f"The worker is on another machine than the controller and cannot be reached at {host!r}: give it "
+                "--host with an address of its machine, or AGON_WORKER_URL.",
+            )
         if not self._allows(host):
-            raise ApiError(ErrorCode.FORBIDDEN, f"Workers on {host!r} are not allowed; see AGON_WORKER_HOSTS.")
+            raise ApiError(
+                ErrorCode.FORBIDDEN,
+                f"Workers on {host!r} are not allowed: add it, or its network, to AGON_WORKER_HOSTS of the controller.",
+            )
         return base
 
     def _split(self, url: str) -> tuple[str, str] | None:

@@ -4,6 +4,7 @@ The groups of torch.distributed are made by hand, without the default group, so 
 and several engines fit into one process. Used by one thread; only `abort` may be called by any.
 """
 
+import os
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
@@ -14,6 +15,7 @@ from torch.distributed import PrefixStore, ProcessGroupGloo, Store  # type: igno
 
 from engine.errors import RankLost
 from engine.parallel.group import Place
+from engine.parallel.torchrun import own_address_towards_master
 
 #: For all processes to connect to each other. Weights are loaded later.
 _CONNECT_TIMEOUT = timedelta(minutes=5)
@@ -115,13 +117,21 @@ class TorchGroup:
 def _gloo(store: Store, place: Place, *, is_local: bool) -> Any:
     classes: Any = ProcessGroupGloo
     options = classes._Options()
-    # The default device is the interface of the host's name, or the one that GLOO_SOCKET_IFNAME names.
-    device = classes.create_device(hostname="127.0.0.1") if is_local else classes.create_default_device()
-    options._devices = [device]
+    options._devices = [_device(classes, is_local=is_local)]
     options._timeout = _CONNECT_TIMEOUT
     group = classes(store, place.rank, place.size, options)
     group._set_default_timeout(_IDLE_TIMEOUT)
     return group
+
+
+def _device(classes: Any, *, is_local: bool) -> Any:
+    """Where this process listens for the others: the interface that GLOO_SOCKET_IFNAME names, or else the one that
+    leads to the machine of rank 0. gloo's own choice is the address of the host's name, which often is loopback."""
+    if is_local:
+        return classes.create_device(hostname="127.0.0.1")
+    if os.environ.get("GLOO_SOCKET_IFNAME"):
+        return classes.create_default_device()
+    return classes.create_device(hostname=own_address_towards_master(os.environ))
 
 
 def _meet(start: Callable[[], dist.Work]) -> None:

@@ -6,27 +6,32 @@ The leader starts it as `python -m engine.runner RANK SIZE PORT`; under torchrun
 
 import logging
 import sys
+from dataclasses import replace
 
 from torch.distributed import Store  # type: ignore[attr-defined]
 
 from engine.config import EngineConfig
-from engine.errors import EngineError, RankLost
+from engine.errors import CheckpointError, EngineError, RankLost
 from engine.parallel.codec import Codec
 from engine.parallel.collectives import TorchGroup
 from engine.parallel.followers import meet_leader, say_failed, say_ready
 from engine.parallel.group import Place
 from engine.parallel.processes import leave_signals_to_parent
 from engine.parallel.sockets import keep_to_own_socket
-from engine.runner.leader import CONFIG_KEY, END, decode_masks, plan_codec
-from engine.runner.load import choose_device, load_runner
+from engine.runner.leader import CONFIG_KEY, END, REVISION_KEY, decode_masks, plan_codec
+from engine.runner.load import choose_device, load_runner, revision_of
 
 _log = logging.getLogger(__name__)
 
 
-def follow(store: Store, place: Place, *, is_local: bool) -> None:
-    """Follow rank 0 until it ends in order. Raises RankLost if it has gone, and what load_runner raises."""
+def follow(store: Store, place: Place, *, is_local: bool, model: str | None = None) -> None:
+    """Follow rank 0 until it ends in order. `model`: the checkpoint on this machine; None: where rank 0 has it. Raises
+    RankLost if rank 0 has gone, and what load_runner raises."""
     leave_signals_to_parent()
     config = Codec(EngineConfig).decode(store.get(CONFIG_KEY))
+    if model is not None:
+        config = replace(config, model=model)
+        _compare_checkpoint(config, store.get(REVISION_KEY).decode())
     device = choose_device(config.device, place.local_rank)
     say_ready(store, place.rank)
     if device.type == "cpu":
@@ -46,6 +51,14 @@ def follow(store: Store, place: Place, *, is_local: bool) -> None:
         num_in_flight += 1
     runner.close()
     group.close()
+
+
+def _compare_checkpoint(config: EngineConfig, revision: str) -> None:
+    """Raises CheckpointError unless this machine has the checkpoint of rank 0: shards of two models make no model."""
+    if (own := revision_of(config)) != revision:
+        raise CheckpointError(
+            f"{config.model} is another checkpoint (revision {own}) than the one of rank 0 (revision {revision})"
+        )
 
 
 def main() -> int:

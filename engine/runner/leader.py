@@ -21,6 +21,8 @@ from engine.sampling_params import SamplingParams
 
 #: Key of the store under which rank 0 puts the configuration of all ranks.
 CONFIG_KEY = "config"
+#: Key under which it puts the digest of its checkpoint; set before the configuration.
+REVISION_KEY = "revision"
 #: The last message, which ends the followers. An encoded plan is never empty.
 END = b""
 #: Between the loss of a process's connection and the end of that process.

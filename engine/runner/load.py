@@ -103,6 +103,13 @@ class ReadModel:
         )
 
 
+def revision_of(config: EngineConfig) -> str:
+    """The digest of the checkpoint, as in ModelInfo. Raises CheckpointError."""
+    if config.load_format == "dummy":
+        return "dummy"
+    return open_checkpoint(find_model_folder(config.model)).revision
+
+
 def load_runner(config: EngineConfig, group: Group | None = None, build: Builder = build_runner) -> LoadedModel:
     """Load a model folder or hub id: weights, tokenizer, page pool, warm-up. Raises CheckpointError with a message of
     one line.

@@ -19,8 +19,8 @@ from engine.parallel.group import Place, Solo
 from engine.parallel.sockets import keep_to_own_socket
 from engine.parallel.torchrun import torchrun_place
 from engine.runner.follower import follow
-from engine.runner.leader import CONFIG_KEY, Leader, explained
-from engine.runner.load import LoadedModel, choose_device, load_runner
+from engine.runner.leader import CONFIG_KEY, REVISION_KEY, Leader, explained
+from engine.runner.load import LoadedModel, choose_device, load_runner, revision_of
 
 _log = logging.getLogger(__name__)
 
@@ -44,12 +44,17 @@ def follow_if_told_to(config: EngineConfig) -> bool:
     place = torchrun_place(os.environ, config.tensor_parallel)
     if place is None or place.rank == 0:
         return False
-    follow(_torchrun_store(), place, is_local=_is_local(place))
+    follow(_torchrun_store(), place, is_local=_is_local(place), model=config.model)
     return True
 
 
 def _torchrun_store() -> Store:
-    store: Store = next(rendezvous("env://"))[0]
+    """Where the processes meet. Raises RankLost if they do not, within minutes."""
+    try:
+        store: Store = next(rendezvous("env://"))[0]
+    except RuntimeError as error:
+        where = f"{os.environ.get('MASTER_ADDR')}:{os.environ.get('MASTER_PORT')}"
+        raise RankLost(f"the processes of the model did not meet at {where}: {str(error).splitlines()[0]}") from None
     return store
 
 
@@ -80,6 +85,7 @@ def _lead_own(config: EngineConfig) -> LoadedModel:
 
 
 def _lead(config: EngineConfig, place: Place, store: Store, followers: Followers | None) -> LoadedModel:
+    store.set(REVISION_KEY, revision_of(config))
     store.set(CONFIG_KEY, Codec(EngineConfig).encode(config).decode())
     if followers is not None:
         followers.wait_until_ready()

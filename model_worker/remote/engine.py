@@ -35,6 +35,7 @@ from model_worker.remote.requests import request_of, url_of
 from model_worker.remote.stream import AnswerStream
 from model_worker.remote.tools import check_continuation
 from service_kit.logs import log_event
+from service_kit.trust import trust
 from wire.answers import PromptEcho
 from wire.chat import SamplingOptions, TemplateKwargs
 from wire.embeddings import PoolingFields
@@ -100,6 +101,7 @@ class RemoteEngine:
                 headers={"User-Agent": "agon", **hosted.headers},
                 timeout=_TIMEOUT,
                 limits=httpx.Limits(max_connections=max_running),
+                verify=trust(settings.ca_file),
                 transport=transport,
             ),
             hosted,

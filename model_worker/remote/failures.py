@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import httpx
 
+from service_kit.trust import tls_problem
 from wire.errors import ApiError, ErrorCode
 
 FIRST_PAUSE_S = 0.5  #: before the second attempt; doubled each time
@@ -84,6 +85,10 @@ def broken(error: httpx.HTTPError, *, has_begun: bool) -> Failure:
         return Failure(ApiError(ErrorCode.WORKER_TIMEOUT, "The model's server did not answer in time."), "silent")
     if has_begun:
         return failed("cut", may_pass=True)
+    if (tls := tls_problem(error)) is not None:
+        failure = failed("tls", "The model's server cannot be reached.")
+        failure.problem = f"the host {tls}"
+        return failure
     return failed("unreachable", "The model's server cannot be reached.", may_pass=True)
 
 

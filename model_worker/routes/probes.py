@@ -34,15 +34,20 @@ async def health(request: Request) -> Response:
     "May it get traffic",
     answer=Answer(
         json=WorkerReady,
-        others={503: "Its models are being loaded, an engine has died, it drains, or it cannot register by a defect."},
+        others={
+            503: "Its models are being loaded, an engine has died, it drains, no controller has registered it yet, or "
+            "it cannot register by a defect."
+        },
     ),
     errors=(),
 )
 async def ready(request: Request) -> Response:
     """200 if a request sent now would be taken."""
     models: Models = request.app.state.models
-    headers = {} if models.is_ready else {"Retry-After": "1"}
-    return JSONResponse({"state": models.state}, status_code=200 if models.is_ready else 503, headers=headers)
+    if models.is_ready:
+        return JSONResponse({"state": models.state})
+    body = WorkerReady(state=models.state, reason=models.registration_problem)
+    return JSONResponse(body.model_dump(exclude_none=True), status_code=503, headers={"Retry-After": "1"})
 
 
 @metrics_router.get("/metrics")

@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 
 from cli.doctor import (
-    Verdict,
     _check_operators,
     draft_finding,
     kernels_finding,
@@ -14,6 +13,7 @@ from cli.doctor import (
     model_finding,
     prompt_attention_finding,
 )
+from cli.findings import Verdict
 from engine.kernels.cpu.build import best_instruction_set, build
 
 

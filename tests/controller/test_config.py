@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pydantic import SecretStr
+from pydantic import SecretStr, ValidationError
 
 from controller.__main__ import main
 from controller.app import create_app
@@ -55,7 +55,7 @@ def test_secrets_are_read_from_files(tmp_path: Path, monkeypatch: pytest.MonkeyP
 def test_a_missing_secret_file_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AGON_ADMIN_TOKEN_FILE", "/nowhere/token")
 
-    with pytest.raises(ConfigurationError, match="AGON_ADMIN_TOKEN_FILE"):
+    with pytest.raises(ValidationError, match="AGON_ADMIN_TOKEN_FILE"):
         Settings()
 
 

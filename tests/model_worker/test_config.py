@@ -40,15 +40,15 @@ def test_lists_come_from_the_environment_separated_by_commas(monkeypatch: pytest
     monkeypatch.setenv("AGON_API_KEYS", "one,two")
     settings = WorkerSettings()
     assert settings.controller_urls == ("http://a:8100", "http://b:8100")
-    assert settings.read_api_keys() == ("one", "two")
+    assert settings.key_texts == ("one", "two")
 
 
 def test_secrets_may_come_from_files(make_settings: Make, tmp_path: Path) -> None:
     (tmp_path / "token").write_text("from-file\n")
     (tmp_path / "keys").write_text("first\n\nsecond\n")
     settings = make_settings(worker_token_file=tmp_path / "token", api_keys_file=tmp_path / "keys")
-    assert settings.read_worker_token() == "from-file"
-    assert settings.read_api_keys() == ("first", "second")
+    assert settings.token_text == "from-file"
+    assert settings.key_texts == ("first", "second")
 
 
 def test_secrets_do_not_show_in_the_representation(make_settings: Make) -> None:

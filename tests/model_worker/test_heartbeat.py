@@ -10,9 +10,11 @@ import pytest
 from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse, Response
 
+from model_worker.app import create_app
 from model_worker.config import WorkerSettings
 from model_worker.echo_engine import EchoEngine
 from model_worker.heartbeat import Heartbeat, controller_client
+from model_worker.models import Models
 from model_worker.worker import Worker
 from wire.chat import SamplingOptions
 from wire.errors import ApiError, ErrorCode
@@ -272,5 +274,48 @@ async def test_wrong_token_is_tried_again_and_never_logged(
         await heartbeat.stop()
         await client.aclose()
     assert register.registrations == []
-    assert [record.fields["reason"] for record in caplog.records][:1] == ["unauthorized"]  # type: ignore[attr-defined]
+    [first] = caplog.records[:1]
+    assert (first.message, first.levelname) == ("registration_refused", "WARNING")
+    assert "refuses the worker token" in first.fields["reason"]  # type: ignore[attr-defined]
     assert "a-wrong-token" not in str([vars(record) for record in caplog.records])
+
+
+async def test_a_refused_registration_is_a_warning_and_a_worker_that_is_not_ready(
+    serve_app: Any, make_settings: Any, eventually: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", logger="model_worker")
+    sentence = "Workers on '10.0.0.5' are not allowed: add it to AGON_WORKER_HOSTS of the controller."
+    is_refusing = True
+    inner = controller_over(Register())
+    outer = FastAPI()
+
+    @outer.middleware("http")
+    async def refuse(request: Request, proceed: Any) -> Response:
+        if not is_refusing:
+            passed: Response = await proceed(request)
+            return passed
+        return JSONResponse(ApiError(ErrorCode.FORBIDDEN, sentence).body().model_dump(), status_code=403)
+
+    outer.mount("/", inner)
+    async with serve_app(outer) as url, controller_client(TOKEN) as client:
+        settings = make_settings(controller_urls=(url,))
+
+        def link(worker: Worker) -> Heartbeat:
+            return Heartbeat(worker, client, url="http://10.0.0.5:8200", boot_id="boot-0001")
+
+        models = Models(settings, EchoEngine(), link=link)
+        app = create_app(settings, models=models)
+        await models.start()
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://localhost") as probe:
+            await eventually(lambda: any(record.levelname == "WARNING" for record in caplog.records))
+            [warning] = [record for record in caplog.records if record.levelname == "WARNING"][:1]
+            assert (warning.message, sentence in warning.fields["reason"]) == ("registration_refused", True)  # type: ignore[attr-defined]
+            ready = await probe.get("/ready")
+            assert (ready.status_code, sentence in ready.json()["reason"]) == (503, True)
+            is_refusing = False
+            await eventually(lambda: models.is_ready)
+            assert (await probe.get("/ready")).json() == {"state": "ready"}
+            is_refusing = True  # a controller that is lost later does not make it unready: streams go on
+            await asyncio.sleep(0.2)
+            assert models.is_ready
+        await models.shutdown()

@@ -1,6 +1,7 @@
 """A worker in front of another server: here, of another worker."""
 
 import json
+import ssl
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 from model_worker.config import WorkerSettings
 from model_worker.echo_engine import EchoEngine
 from model_worker.remote import RemoteEngine
+from model_worker.remote.failures import broken
 
 Serve = Callable[..., Any]
 Respond = Callable[[httpx.Request], httpx.Response]
@@ -148,3 +150,13 @@ async def test_key_and_portable_options_reach_the_other_server(in_process: Any, 
     assert (sent["model"], sent["temperature"], sent["max_tokens"], sent["stop"]) == ("echo", 0.5, 7, ["x"])
     assert sent["chat_template_kwargs"] == {"enable_thinking": False}
     assert (sent["presence_penalty"], sent["logit_bias"]) == (0.5, {"5": -1.0})
+
+
+def test_a_host_whose_certificate_is_not_trusted_is_a_problem_for_the_operator_and_not_asked_again() -> None:
+    error = httpx.ConnectError("no connection")
+    error.__cause__ = cause = ssl.SSLCertVerificationError()
+    cause.verify_code, cause.verify_message = 19, "self-signed certificate in certificate chain"
+    failure = broken(error, has_begun=False)
+    assert (failure.reason, failure.may_pass) == ("tls", False)
+    assert "the host shows a certificate of an authority that is not trusted here" in (failure.problem or "")
+    assert "AGON_CA_FILE" not in failure.error.message  # clients learn nothing of it

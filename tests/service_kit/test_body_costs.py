@@ -20,6 +20,7 @@ from wire.embeddings import EmbedRequest
 from wire.errors import ApiError
 from wire.feedback import FeedbackRecord, GiveFeedback
 from wire.invitations import CreateInvitation
+from wire.joining import JoinCheck
 from wire.judgements import CastJudgement, Judgement
 from wire.labels import LabelRecord
 from wire.model_cards import BoardCard
@@ -92,6 +93,7 @@ OBJECTS: dict[str, tuple[type[BaseModel], str, str]] = {
     "check": (CheckVisitor, "{", "}"),
     "switch": (SetModel, "{", "}"),
     "drain": (DrainWorker, "{", "}"),
+    "join": (JoinCheck, "{", "}"),
     "notice": (CreateNotice, "{", "}"),
     "terms": (SetTerms, "{", "}"),
     "model": (AddModel, "{", "}"),

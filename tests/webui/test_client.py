@@ -1,5 +1,7 @@
 """The controller client: retries, resumed streams, and errors."""
 
+import ssl
+
 import httpx
 import pytest
 
@@ -246,3 +248,22 @@ async def test_an_error_event_means_come_back(monkeypatch: pytest.MonkeyPatch) -
     events = [event async for event in client.resume(BattleId("b1"), VISITOR)]
     assert events == [TurnFinishedEvent(turn=1, state="answered")]
     assert transport.requests[1].headers["last-event-id"] == "1-4"
+
+
+async def test_a_controller_whose_certificate_is_not_trusted_is_logged_once_with_the_reason(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def refuse(request: httpx.Request) -> httpx.Response:
+        error = httpx.ConnectError("no connection", request=request)
+        error.__cause__ = cause = ssl.SSLCertVerificationError()
+        cause.verify_code, cause.verify_message = 10, "certificate has expired"
+        raise error
+
+    client = ControllerClient("https://controller", transport=httpx.MockTransport(refuse))
+    assert not await client.is_ready()
+    with pytest.raises(ControllerUnreachable):
+        await client.battle(BattleId("b1"), VISITOR)
+    [line] = [record for record in caplog.records if record.message == "controller_not_trusted"]
+    fields: dict[str, str] = vars(line)["fields"]
+    assert fields["controller"] == "https://controller"
+    assert "has expired" in fields["reason"]

@@ -10,6 +10,7 @@ import pytest
 
 from cli.arena.data_dir import DataDir
 from cli.arena.embedded_redis import EmbeddedRedis, StoreBinary
+from cli.arena.local_tls import read_local_tls
 from cli.arena.processes import (
     DRAIN_S,
     ArenaSettings,
@@ -21,8 +22,11 @@ from cli.arena.processes import (
     demo_models,
     parse_model,
     parse_models,
+    parse_replicas,
 )
 from cli.errors import CliError
+
+CERTIFICATES = Path(__file__).parents[2] / "certificates"
 
 
 @pytest.fixture
@@ -248,3 +252,74 @@ def test_flags_that_cannot_be_served_are_refused_with_the_reason(
 ) -> None:
     with pytest.raises(CliError, match=reason):
         check_models(settings(tmp_path, **changes), ())
+
+
+async def test_replicas_of_a_model_are_processes_with_ports_and_files_of_their_own(tmp_path: Path) -> None:
+    models = (ModelSource("one", "somebody/one"), ModelSource("two", "somebody/two"))
+    replicas = parse_replicas(["two=3"], models)
+    wanted = settings(tmp_path, models=models, replicas=replicas)
+    folder = DataDir(tmp_path / "data")
+    folder.create()
+    async with httpx.AsyncClient() as client:
+        stages = build_stages(wanted, folder, folder.secrets(), None, client)
+    workers = {spec.name: spec.command for spec in stages[1]}
+    assert list(workers) == ["worker", "worker two 2", "worker two 3"]
+    values = {name: [value(command, "--port"), value(command, "--models-file")] for name, command in workers.items()}
+    assert [port for port, _ in values.values()] == ["18103", "18104", "18105"]
+    assert len({file for _, file in values.values()}) == 3
+    assert [command.count("--model") for command in workers.values()] == [2, 1, 1]
+    isolated = settings(tmp_path, models=models, replicas=replicas, is_isolated=True).processes
+    assert [process.name for process in isolated] == ["worker one", "worker two", "worker two 2", "worker two 3"]
+
+
+def value(command: tuple[str, ...], flag: str) -> str:
+    return command[command.index(flag) + 1]
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("two", "give NAME=COUNT"),
+        ("two=0", "a count from 1 to 16"),
+        ("three=2", "there is no model 'three'; there are one, two"),
+    ],
+)
+def test_replicas_that_cannot_be_are_refused(text: str, reason: str) -> None:
+    models = (ModelSource("one", "somebody/one"), ModelSource("two", "somebody/two"))
+    with pytest.raises(CliError, match=reason):
+        parse_replicas([text], models)
+
+
+async def test_with_tls_local_processes_use_a_name_of_the_certificate(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AGON_TLS_CERT_FILE", str(CERTIFICATES / "server.pem"))
+    monkeypatch.setenv("AGON_TLS_KEY_FILE", str(CERTIFICATES / "server.key"))
+    monkeypatch.setenv("AGON_CA_FILE", str(CERTIFICATES / "ca.pem"))
+    for host, name in (("0.0.0.0", "127.0.0.1"), ("127.0.0.1", "127.0.0.1"), ("localhost", "localhost")):
+        wanted = settings(tmp_path, host=host, tls=read_local_tls(host))
+        assert wanted.controller_url == f"https://{name}:18101"
+        assert wanted.webui_url == f"https://{name}:18102"
+    folder = DataDir(tmp_path / "data")
+    folder.create()
+    async with httpx.AsyncClient() as client:
+        stages = build_stages(wanted, folder, folder.secrets(), None, client)
+    speaking = [spec.name for stage in stages for spec in stage if "AGON_TLS_KEY_FILE" in spec.environment]
+    assert speaking == ["controller", "webui"]  # workers listen on loopback
+    assert wanted.worker_url(0).startswith("http://127.0.0.1:")
+    with pytest.raises(CliError, match=r"is for .*: the services reach one another at 127\.8\.8\.8"):
+        read_local_tls("127.8.8.8")
+
+
+@pytest.mark.parametrize(
+    ("name", "ca_file", "reason"),
+    [("server", "", "an authority that is not trusted here"), ("expired", "expired.pem", "has expired")],
+)
+def test_a_certificate_that_local_processes_would_not_trust_is_refused(
+    name: str, ca_file: str, reason: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AGON_TLS_CERT_FILE", str(CERTIFICATES / f"{name}.pem"))
+    monkeypatch.setenv("AGON_TLS_KEY_FILE", str(CERTIFICATES / f"{name}.key"))
+    monkeypatch.setenv("AGON_CA_FILE", str(CERTIFICATES / ca_file) if ca_file else "")
+    with pytest.raises(CliError, match=reason):
+        read_local_tls("127.0.0.1")
