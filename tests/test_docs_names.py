@@ -48,7 +48,7 @@ def sources() -> str:
     """Code and configuration, without tests and documents."""
     endings = (".py", ".yml", ".toml", ".cpp", ".h", "Makefile", "Dockerfile", ".env.example", ".ci/run")
     names = [name for name in tracked() if name.endswith(endings) and not name.startswith("tests/")]
-    names.append("tests/faults/__main__.py")  # a command that people run
+    names += [name for name in tracked() if re.fullmatch(r"tests/\w+/__main__\.py", name)]  # commands that people run
     return "\n".join((ROOT / name).read_text() for name in names if (ROOT / name).is_file())
 
 
