@@ -294,7 +294,7 @@ class Scheduler:
         """The tokens to verify in this step, and the sequences that wait for the step in flight, to verify what follows
         its tokens then. There are neither while requests wait, since steps are full then, nor where a request has the
         pool to itself."""
-        if self._waiting or self._sole is not None:
+        if self._waiting or self._sole is not None or not speculation.may_propose(self.num_running):
             return _NO_DRAFTS
         known: list[tuple[Request, Sequence]] = []
         pending: list[tuple[Request, Sequence]] = []
