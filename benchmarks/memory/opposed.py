@@ -11,7 +11,7 @@ import random
 import statistics
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from benchmarks.memory.experiments import GIB, PAGE_TOKENS, layers_of
@@ -62,6 +62,9 @@ EXPERIMENTS: Mapping[str, tuple[tuple[SimulatedModel, ...], int, int]] = {
     "two models": ((LLAMA, GEMMA), 8 * GIB, 4),
     "two and a hybrid": ((LLAMA, GEMMA, JAMBA), 9 * GIB, 3),
 }
+#: Further requests of a model that is idle between them: with 0.1 a second it has one nearly all the time.
+_SELDOM_PER_S = 0.02
+_SELDOM_MINUTES = 9
 
 
 @dataclass
@@ -142,6 +145,15 @@ def opposed(names: str) -> dict[str, Any]:
         },
         "series": {"times": shared.times, "held": shared.held_of},
     }
+
+
+def seldom() -> dict[str, float | None]:
+    """Times of the requests of idle models in one pool for all three, where these requests are seldom."""
+    models, pool_bytes, _ = EXPERIMENTS["two and a hybrid"]
+    seldom_asked = [replace(model, idle_per_s=_SELDOM_PER_S) for model in models]
+    outcome = run("shared", seldom_asked, pool_bytes, _SELDOM_MINUTES)
+    summary = _summary(outcome, _SELDOM_MINUTES * _MINUTE_S, seldom_asked)
+    return {key: value for key, value in summary.items() if key.startswith("idle")}
 
 
 def run(way: Way, models: Sequence[SimulatedModel], pool_bytes: int, minutes: int) -> Outcome:

@@ -1,4 +1,4 @@
-"""Whether proposals have paid, measured: what steps with them have taken, beside steps without that give as many tokens.
+"""Whether proposals have paid: the measured time of steps with them, beside that of steps without for as many tokens.
 
 The pace (pace.py) expects a gain from means that may be wrong or may have changed. Here the outcome is judged, twice.
 By load: where a few steps with proposals have not been faster, there are none for a while, which doubles each time.

@@ -20,14 +20,16 @@ _STEPS_OF_EACH, _STEPS_OF_EACH_BESIDE_RESTED = 1, 4
 _WELCOME_S = 0.25
 #: No model is owed, or owes, more than this: a long burst in the past must not stop a model for long.
 _MAX_DEBT_S = 1.0
-#: Part of the time of a rested model beside busy ones: more than half, for the same reason.
-_RESTED_PART = 0.6
+#: Part of the time of a rested model beside busy ones: more than half, for the same reason. Not much more: steps of a
+#: few rows give fewer tokens in the time.
+_RESTED_PART = 0.55
 #: Most that several rested models get together: answers of busy ones go on.
-_RESTED_PARTS = 0.9
+_RESTED_PARTS = 0.8
 #: A model is rested if it has used so much less than the busiest one with work.
 _LEAST_REST_S = 1.0
-#: Of what a model has used less than another, no more than this is remembered.
-_LONGEST_REST_S = 30.0
+#: Use is forgotten so fast that a model that always has work comes to so much, alone or beside others.
+_MOST_USE_S = 30.0
+_FORGOTTEN_S = 1e-6
 
 
 class Turns:
@@ -36,8 +38,7 @@ class Turns:
     def __init__(self) -> None:
         self._owed_s: dict[str, float] = {}  # positive: the model has had less than its part
         self._num_foreign: dict[str, int] = {}  # steps of others since its own last one
-        self._used_s: dict[str, float] = {}  # since the beginning; no entry: no more than _least_used_s
-        self._least_used_s = 0.0
+        self._used_s: dict[str, float] = {}  # lately; models without work included; no entry: none
 
     def order(self, names: Iterable[str]) -> list[str]:
         """The models with work, in the order in which they may plan the next step. Accounts of others are closed."""
@@ -86,13 +87,12 @@ class Turns:
     # Use over a longer time
 
     def _note_use(self, name: str, seconds: float) -> None:
-        self._used_s[name] = used = self._use_of(name) + seconds
-        if used > self._least_used_s + _LONGEST_REST_S:
-            self._least_used_s = used - _LONGEST_REST_S
-            self._used_s = {other: used for other, used in self._used_s.items() if used > self._least_used_s}
+        kept = max(0.0, 1.0 - seconds / (_MOST_USE_S * max(1, len(self._owed_s))))
+        self._used_s[name] = self._use_of(name) + seconds
+        self._used_s = {other: used * kept for other, used in self._used_s.items() if used > _FORGOTTEN_S}
 
     def _use_of(self, name: str) -> float:
-        return self._used_s.get(name, self._least_used_s)
+        return self._used_s.get(name, 0.0)
 
     def _rested(self) -> set[str]:
         """Models with work that have used less than the busiest of them."""

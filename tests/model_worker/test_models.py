@@ -253,7 +253,8 @@ async def test_a_process_whose_last_model_was_removed_takes_others(serving: Serv
             assert not models.is_ready
         await eventually(lambda: states(models) == {})
         assert links == ["a ready", "a draining"]
-        assert models.is_ready and not models.served
+        assert models.is_ready
+        assert not models.served
         with pytest.raises(ApiError, match="has no model") as refusal:
             models.get()
         assert refusal.value.code is ErrorCode.MODEL_NOT_FOUND

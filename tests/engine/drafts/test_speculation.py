@@ -85,7 +85,15 @@ def seconds_per_token(speculation: Speculation, machine: Machine, *, num_tokens:
             token_ids, start = (RIGHT, *guessed), len(sequence.token_ids) - 1
             planned.append(
                 ScheduledSequence(
-                    sequence.sequence_id, slot, token_ids, start, len(token_ids), PARAMS, (0,), 0, num_drafts=len(guessed)
+                    sequence.sequence_id,
+                    slot,
+                    token_ids,
+                    start,
+                    len(token_ids),
+                    PARAMS,
+                    (0,),
+                    0,
+                    num_drafts=len(guessed),
                 )
             )
             samples.append((SampledToken(RIGHT),) * len(token_ids))
