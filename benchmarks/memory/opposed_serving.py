@@ -2,8 +2,8 @@
 
     python -m benchmarks.memory.opposed_serving
 
-One EngineHost and its page pool (`shared`), against the same with each model held to its part of the bytes, as two
-pools would (`split`: floor and ceiling are the part). Both ways have the same threads and the same turns, take turns
+One EngineHost and its page pool (`shared`), against the same with the requests of each model held to its part of the
+bytes, as by pools of their own (`split`: a ceiling for each; nothing is cached beyond requests). Both ways have the same threads and the same turns, take turns
 in one process, and get the same requests. Closed-loop clients of the busy model; meanwhile one request after another
 of a model without other work, beside its time alone. Writes opposed_serving.json beside this file.
 """
@@ -13,6 +13,7 @@ import asyncio
 import json
 import random
 import statistics
+import sys
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,6 +24,7 @@ from engine.async_engine import AsyncEngine
 from engine.config import EngineConfig
 from engine.hosting import EngineHost
 from engine.sampling_params import SamplingParams
+from model_worker.main import SWITCH_INTERVAL_S
 
 _HERE = Path(__file__).parent
 _ROOT = _HERE.parents[1]
@@ -57,6 +59,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=2, help="of each way, every model once the busy one in each")
     parser.add_argument("--patience-s", type=float, default=1.0, help="a first token that comes later is too late")
     options = parser.parse_args()
+    sys.setswitchinterval(SWITCH_INTERVAL_S)
     started = time.perf_counter()
     outcomes = asyncio.run(_measure(options))
     ways = {way: _summary(outcome) for way, outcome in outcomes.items()}
@@ -88,7 +91,7 @@ async def _serve(way: str, outcome: Outcome, options: argparse.Namespace, rng: r
     """One host, in which every model is the busy one for a phase."""
     pool_bytes = options.pool_kib * _KIB
     part = pool_bytes // len(_MODELS)
-    bounds = {"floor_bytes": part, "ceiling_bytes": part} if way == "split" else {}
+    bounds = {"ceiling_bytes": part} if way == "split" else {}
     host = EngineHost(pool_bytes=pool_bytes, num_threads=1)
     engines = {
         name: await host.add(

@@ -26,9 +26,9 @@ _RESTED_PART = 0.55
 #: Most that several rested models get together: answers of busy ones go on.
 _RESTED_PARTS = 0.8
 #: A model is rested if it has used so much less than the busiest one with work.
-_LEAST_REST_S = 1.0
+_LEAST_REST_S = 0.5
 #: Use is forgotten so fast that a model that always has work comes to so much, alone or beside others.
-_MOST_USE_S = 30.0
+_MOST_USE_S = 10.0
 _FORGOTTEN_S = 1e-6
 
 

@@ -73,7 +73,7 @@ def test_a_model_with_work_never_waits_longer_than_the_bound() -> None:
     assert max(map(len, waits)) > 2, "one with short steps has more of them"
 
 
-def test_many_models_wait_for_one_step_of_each_other() -> None:
+def test_many_models_wait_for_a_few_steps_of_each_other() -> None:
     turns, names = Turns(), [str(index) for index in range(16)]
     since = dict.fromkeys(names, 0)
     for number in range(2000):
@@ -83,7 +83,7 @@ def test_many_models_wait_for_one_step_of_each_other() -> None:
         since[chosen] = 0
         turns.note_step(chosen)
         turns.charge(chosen, 0.5 if number % 7 else 0.001)
-        assert max(since.values()) <= 2 * len(names)
+        assert max(since.values()) <= 4 * len(names)
 
 
 def test_time_is_shared_equally_whatever_a_step_costs() -> None:
@@ -116,7 +116,7 @@ def for_seconds(seconds: float) -> Callable[[dict[str, float]], bool]:
 
 
 @pytest.mark.parametrize("num_busy", [1, 2, 3, 7, 15])
-@pytest.mark.parametrize("alone_s", [0.1, 1.0, 12.0])
+@pytest.mark.parametrize("alone_s", [0.1, 1.0, 6.0])
 @pytest.mark.parametrize("step_s", [0.004, 0.02])
 def test_a_request_of_an_idle_model_takes_at_most_twice_its_time_alone(
     num_busy: int, alone_s: float, step_s: float
@@ -138,7 +138,7 @@ def test_models_with_work_get_equal_parts_in_the_long_run() -> None:
         had = take_turns(turns, both, for_seconds(10.0))
         assert had["a"] > 3.5, "it goes on meanwhile"
         total = {name: total[name] + had[name] for name in both}
-    assert 5 < total["b"] - total["a"] < 15, "some unused time is made up for"
+    assert 2 < total["b"] - total["a"] < 8, "some unused time is made up for"
     had = take_turns(turns, both, for_seconds(20.0))
     assert 0.9 < had["a"] / had["b"] < 1.1
 
