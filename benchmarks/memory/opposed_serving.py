@@ -3,9 +3,10 @@
     python -m benchmarks.memory.opposed_serving
 
 One EngineHost and its page pool (`shared`), against the same with the requests of each model held to its part of the
-bytes, as by pools of their own (`split`: a ceiling for each; nothing is cached beyond requests). Both ways have the same threads and the same turns, take turns
-in one process, and get the same requests. Closed-loop clients of the busy model; meanwhile one request after another
-of a model without other work, beside its time alone. Writes opposed_serving.json beside this file.
+bytes, as by pools of their own (`split`: a ceiling for each; nothing is cached beyond requests). Both ways have the
+same threads and the same turns, take turns in one process, and get the same requests. Closed-loop clients of the busy
+model; meanwhile one request after another of a model without other work, beside its time alone. Writes
+opposed_serving.json beside this file.
 """
 
 import argparse
