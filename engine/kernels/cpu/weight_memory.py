@@ -50,7 +50,9 @@ class PrivateMemory:
 
     is_filled = False
 
-    def __init__(self) -> None:
+    def __init__(self, block_bytes: int = _BLOCK_BYTES) -> None:
+        """block_bytes: of address space in a block, unless a tensor is larger."""
+        self._block_bytes = block_bytes
         self._blocks: list[torch.Tensor] = []
         self._next = 0  #: first free byte of the last block
         self.spans: list[Span] = []  #: of all tensors, in order
@@ -59,7 +61,7 @@ class PrivateMemory:
         """The next tensor, [num_elements], at the beginning of a cache line; its content is undefined."""
         num_bytes = num_elements * dtype.itemsize
         if not self._blocks or self._next + num_bytes > len(self._blocks[-1]):
-            self._blocks.append(huge_block(max(_whole_pages(num_bytes), _BLOCK_BYTES)))
+            self._blocks.append(huge_block(max(_whole_pages(num_bytes), self._block_bytes)))
             self._next = 0
         span = Span(len(self._blocks) - 1, self._next, num_bytes)
         self.spans.append(span)
