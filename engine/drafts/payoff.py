@@ -13,7 +13,7 @@ from dataclasses import dataclass
 ALLOWED_LOSS = 0.01
 #: What may be lost at the beginning, and the most that gains and time are saved up to, in steps without proposals: a
 #: draft model computes a prompt before it gains anything.
-FIRST_ALLOWANCE, LARGEST_ALLOWANCE = 8.0, 24.0
+FIRST_ALLOWANCE, LARGEST_ALLOWANCE = 20.0, 24.0
 #: What must have been earned before anything is proposed again: enough for a trial.
 _LEAST_ALLOWANCE = 2.0
 #: What an older step still counts in the judgement of a load.
