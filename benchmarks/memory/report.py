@@ -170,7 +170,8 @@ def _serving_setting(found: dict[str, Any]) -> str:
     return (
         f"{' and '.join(settings['models'])}, a pool of {settings['pool_kib'] / 1024:.0f} MiB, {settings['clients']} "
         f"clients, phases of {settings['phase_s']:.0f} s, {settings['rounds']} rounds; a first token counts within "
-        f"{settings['patience_s']:.0f} s; {requests} requests of the idle model; load before {found['machine']['load_before']}"
+        f"{settings['patience_s']:.0f} s; {requests} requests of the idle model; load before "
+        f"{found['machine']['load_before']}"
     )
 
 

@@ -149,7 +149,7 @@ class Speculation:
 
     def note_step(self, plan: StepPlan, output: StepOutput) -> None:
         """Learn from a collected step what it cost. Where it computed prompts beside, their cost is unknown: then the
-        others count by what as many tokens usually cost. Steps of more sequences than may have proposals tell nothing."""
+        others count by what as many tokens usually cost. Steps too large for proposals tell nothing."""
         most = self._proposer.max_rows
         if most is not None and len(plan.sequences) > most:
             return
