@@ -147,7 +147,7 @@ def opposed(names: str) -> dict[str, Any]:
     }
 
 
-def seldom() -> dict[str, float | None]:
+def seldom() -> dict[str, Any]:
     """Times of the requests of idle models in one pool for all three, where these requests are seldom."""
     models, pool_bytes, _ = EXPERIMENTS["two and a hybrid"]
     seldom_asked = [replace(model, idle_per_s=_SELDOM_PER_S) for model in models]
@@ -307,7 +307,7 @@ class _Load:
         self._num_asked += 1
 
 
-def _summary(outcome: Outcome, seconds: float, models: Sequence[SimulatedModel]) -> dict[str, float | None]:
+def _summary(outcome: Outcome, seconds: float, models: Sequence[SimulatedModel]) -> dict[str, Any]:
     good = [
         asked for asked in outcome.asked if asked.first_s is not None and asked.first_s - asked.arrival_s <= _PATIENCE_S
     ]

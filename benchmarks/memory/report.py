@@ -177,7 +177,7 @@ def _serving_setting(found: dict[str, Any]) -> str:
 
 def _many(found: dict[str, Any]) -> str:
     one, each = found["one_process"], found["a_process_for_each"]
-    rows = [
+    rows: list[tuple[str, ...]] = [
         (f"one process, {found['models']} models", str(one["resident_mib"]), str(one["private_mib"])),
         ("the bound: its weights, page pool and 300", str(one["bound_mib"]), ""),
         ("its weights and page pool alone", f"{one['weights_mib'] + one['pool_mib']:.1f}", ""),

@@ -122,8 +122,8 @@ def test_proposals_never_cost_more_than_three_percent(
     is_right: Callable[[int], bool], is_free: bool, share_of_token: float, num_rows: int
 ) -> None:
     machine = Machine(share_of_token)
-    costs = {"seconds_per_round": 0.02} if is_free else {"seconds_per_round": 0.8, "seconds_per_prompt": 3.0}
-    guesser = Guesser(machine, is_right, is_free=is_free, **costs)
+    round_s, prompt_s = (0.02, 0.0) if is_free else (0.8, 3.0)
+    guesser = Guesser(machine, is_right, round_s, prompt_s, is_free=is_free)
     speculation = Speculation(guesser, 8, lambda sequence_id, drafts: drafts, clock=machine)
     assert seconds_per_token(speculation, machine, num_tokens=2000, num_rows=num_rows) <= 1.03
 
