@@ -75,6 +75,9 @@ class Models:
             on_unloadable=self._take_off,
         )
         self._entries: dict[str, _Entry] = {}
+        #: The registration of the last model that was removed, draining: while the process serves none, controllers
+        #: reach it through this, to have it add another.
+        self._kept_link: Link | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._is_draining = False
         self._is_settled = engine is not None  #: the models of the start have been loaded or have failed
@@ -88,7 +91,8 @@ class Models:
         if name is None and len(self._entries) == 1:
             return next(iter(self._entries.values())).worker
         if name is None:
-            raise ApiError(ErrorCode.MODEL_NOT_FOUND, "This worker serves several models; name one.", param="model")
+            sentence = "This worker serves several models; name one." if self._entries else "This worker has no model."
+            raise ApiError(ErrorCode.MODEL_NOT_FOUND, sentence, param="model")
         return self._entry(name).worker
 
     @property
@@ -106,9 +110,11 @@ class Models:
 
     @property
     def is_ready(self) -> bool:
-        """Whether requests sent now would be accepted, and controllers are told of every model that is served."""
+        """Whether requests sent now would be accepted, and controllers are told of every model that is served. A
+        process whose models have all been removed is ready to add others."""
         known = [entry.worker for entry in self._entries.values() if entry.worker.state in ("ready", "asleep")]
-        is_able = self.state == "ready" and bool(known) and all(worker.is_ready for worker in known)
+        has_models = bool(known) or not self._entries
+        is_able = self.state == "ready" and has_models and all(worker.is_ready for worker in known)
         return is_able and self.registration_problem is None
 
     @property
@@ -183,7 +189,8 @@ class Models:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await asyncio.gather(*(self._residency.leave(name) for name in list(self._entries)))
-        await asyncio.gather(*(entry.link.stop() for entry in self._entries.values() if entry.link is not None))
+        links = [self._kept_link, *(entry.link for entry in self._entries.values())]
+        await asyncio.gather(*(link.stop() for link in links if link is not None))
         await self._host.close()
 
     # What an administrator asks.
@@ -210,13 +217,11 @@ class Models:
         return self._row(entry)
 
     async def remove(self, name: str) -> ServedModel:
-        """Begin to remove a model: it finishes its answers, for as long as a worker drains, and is gone then."""
+        """Begin to remove a model: it finishes its answers, for as long as a worker drains, and is gone then. Without
+        any model the process stays, and takes others."""
         entry = self._entry(name)
         if adapters := [spec.name for spec in self._adapters_on(name)]:
             raise _refused(f"Its adapters {', '.join(adapters)} need it: remove them first.", "name")
-        others = [other for other in self._entries.values() if other is not entry and other.worker.state != "draining"]
-        if not others:
-            raise _refused("It is the only model of its worker: stop the worker, or add another model first.", "name")
         if entry.worker.state != "draining":
             self._file.note_removed(name)
             entry.worker.begin_draining()
@@ -266,7 +271,7 @@ class Models:
     async def _bring_up(self, entry: "_Entry", *, is_loaded: bool = True) -> None:
         """Load a model of the start, or offer it from disk where it is not to be loaded or does not fit now."""
         if entry.worker.is_resident:
-            self._register(entry)
+            await self._register(entry)
             return
         try:
             resident = await self._describe(entry)
@@ -278,7 +283,7 @@ class Models:
             entry.error = error
             log_event(_logger, "not_served", logging.ERROR, model=entry.spec.name, reason=str(error))
             return
-        self._register(entry)
+        await self._register(entry)
 
     async def _describe(self, entry: "_Entry") -> Resident:
         if entry.resident is None:
@@ -294,7 +299,7 @@ class Models:
             entry.error = error
             return
         if not self._is_draining and entry.worker.state != "draining":
-            self._register(entry)
+            await self._register(entry)
 
     async def _retry(self, entry: "_Entry") -> None:
         """Load a model again that could not be loaded for a reason that may pass, until it is there or given up."""
@@ -314,8 +319,12 @@ class Models:
 
     async def _forget(self, entry: "_Entry") -> None:
         await self._residency.leave(entry.spec.name)
-        if entry.link is not None:
-            await entry.link.stop()
+        link, entry.link = entry.link, None
+        has_other = any(other.link is not None for other in self._entries.values())
+        if link is not None and not has_other and not self._is_draining:
+            self._kept_link = link
+        elif link is not None:
+            await link.stop()
         if self._entries.get(entry.spec.name) is entry:
             del self._entries[entry.spec.name]
             self.metrics.forget(entry.spec.name)
@@ -328,8 +337,11 @@ class Models:
             self._run(entry.link.stop())
             entry.link = None
 
-    def _register(self, entry: "_Entry") -> None:
+    async def _register(self, entry: "_Entry") -> None:
         if self._link is not None and entry.link is None:
+            kept, self._kept_link = self._kept_link, None
+            if kept is not None:
+                await kept.stop()
             entry.shown = entry.shows()
             entry.link = self._link(entry.worker)
             entry.link.start()

@@ -1,4 +1,4 @@
-"""All memory experiments: python -m benchmarks.memory [--no-figures]
+"""All memory experiments: python -m benchmarks.memory [--no-figures | --render]
 
 Writes docs/memory.md, its figures, and results.json beside this file. Takes a few minutes; needs no GPU and no model.
 """
@@ -17,7 +17,12 @@ ROOT = Path(__file__).resolve().parents[2]
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--no-figures", action="store_true", help="leave the PNG files as they are")
+    parser.add_argument("--render", action="store_true", help="only write docs/memory.md from the results that exist")
     options = parser.parse_args()
+    page, results_file = ROOT / "docs" / "memory.md", Path(__file__).parent / "results.json"
+    if options.render:
+        page.write_text(report.render(json.loads(results_file.read_text())))
+        return
     long_documents, runs = experiments.long_documents()
     results: dict[str, Any] = {
         "benchmark": "memory",
@@ -33,8 +38,8 @@ def main() -> None:
         "arena": experiments.arena(),
         "sharing": experiments.sharing(),
     }
-    (Path(__file__).parent / "results.json").write_text(json.dumps(results, indent=1) + "\n")
-    (ROOT / "docs" / "memory.md").write_text(report.render(results))
+    results_file.write_text(json.dumps(results, indent=1) + "\n")
+    page.write_text(report.render(results))
     if not options.no_figures:
         figures.draw(results, runs, ROOT / "docs" / "figures")
     print(json.dumps(results, indent=1))

@@ -8,9 +8,10 @@ engine cores, page caches, schedulers and turns are the real ones; a roofline ta
 import heapq
 import math
 import random
+import statistics
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from benchmarks.memory.experiments import GIB, PAGE_TOKENS, layers_of
@@ -61,6 +62,9 @@ EXPERIMENTS: Mapping[str, tuple[tuple[SimulatedModel, ...], int, int]] = {
     "two models": ((LLAMA, GEMMA), 8 * GIB, 4),
     "two and a hybrid": ((LLAMA, GEMMA, JAMBA), 9 * GIB, 3),
 }
+#: Further requests of a model that is idle between them: with 0.1 a second it has one nearly all the time.
+_SELDOM_PER_S = 0.02
+_SELDOM_MINUTES = 9
 
 
 @dataclass
@@ -71,6 +75,7 @@ class _Asked:
     num_output: int
     is_clients: bool  #: of one of the clients
     found_idle: bool = False  #: its model had no other request when it came
+    most_active: int = 0  #: models with work at once while it ran, its own included
     first_s: float | None = None
     end_s: float | None = None
 
@@ -142,23 +147,39 @@ def opposed(names: str) -> dict[str, Any]:
     }
 
 
+def seldom() -> dict[str, Any]:
+    """Times of the requests of idle models in one pool for all three, where these requests are seldom."""
+    models, pool_bytes, _ = EXPERIMENTS["two and a hybrid"]
+    seldom_asked = [replace(model, idle_per_s=_SELDOM_PER_S) for model in models]
+    outcome = run("shared", seldom_asked, pool_bytes, _SELDOM_MINUTES)
+    summary = _summary(outcome, _SELDOM_MINUTES * _MINUTE_S, seldom_asked)
+    return {key: value for key, value in summary.items() if key.startswith("idle")}
+
+
 def run(way: Way, models: Sequence[SimulatedModel], pool_bytes: int, minutes: int) -> Outcome:
     """Serve `minutes` of load one way."""
     clock, outcome = _Clock(), Outcome(way)
     host, cores = _cores(way, models, pool_bytes, clock)
     needs = {model.name: Need(model.layers) for model in models}
     load = _Load(models, minutes)
+    idle: list[_Asked] = []  # that found their model idle, and have not ended
     end_s, num_steps = minutes * _MINUTE_S, 0
     while clock.now < end_s:
         for asked in load.take(clock.now):
             core = cores[asked.model.name]
             asked.found_idle = core.is_idle
+            if asked.found_idle:
+                idle.append(asked)
             params = SamplingParams(temperature=0.0, max_tokens=asked.num_output, ignore_eos=True)
             core.add_request(str(len(outcome.asked)), asked.prompt, params)
             outcome.asked.append(asked)
         if not host.has_work:
             clock.now = min(load.next_s, end_s)
             continue
+        num_active = sum(not core.is_idle for core in cores.values())
+        idle = [asked for asked in idle if asked.end_s is None]
+        for asked in idle:
+            asked.most_active = max(asked.most_active, num_active)
         host.step()
         gained = host.take_gained()
         clock.now += sum(cores[name].last_step_s for name in gained)
@@ -286,22 +307,25 @@ class _Load:
         self._num_asked += 1
 
 
-def _summary(outcome: Outcome, seconds: float, models: Sequence[SimulatedModel]) -> dict[str, float]:
+def _summary(outcome: Outcome, seconds: float, models: Sequence[SimulatedModel]) -> dict[str, Any]:
     good = [
         asked for asked in outcome.asked if asked.first_s is not None and asked.first_s - asked.arrival_s <= _PATIENCE_S
     ]
     finished = [asked for asked in good if asked.end_s is not None]
     idle = [asked for asked in outcome.asked if asked.found_idle and _stays_idle(asked, models)]
-    ratios = sorted(((asked.end_s or 0.0) - asked.arrival_s) / _alone_s(asked) for asked in idle)
+    ratios = {num: sorted(_over_alone(asked) for asked in idle if asked.most_active == num) for num in (1, 2, 3)}
+    beside_one, beside_two = [*ratios[1], *ratios[2]], ratios[3]
     return {
         "admitted_tokens": sum(len(asked.prompt) + asked.num_output for asked in good),
         "batch": round(mean(outcome.batches), 2),
         "goodput_tokens_per_s": round(sum(asked.num_output for asked in finished) / seconds, 1),
         "output_tokens_per_s": round(outcome.num_output_tokens / seconds, 1),
         "waste": round(1 - sum(outcome.live) / max(1, sum(outcome.held)), 5),
-        "idle_median": round(ratios[len(ratios) // 2], 2),
-        "idle_worst": round(ratios[-1], 2),
-        "idle_requests": len(ratios),
+        "idle_median": round(statistics.median(beside_one), 2) if beside_one else None,
+        "idle_worst": round(max(beside_one), 2) if beside_one else None,
+        "idle_requests": len(beside_one),
+        "idle_worst_beside_two": round(max(beside_two), 2) if beside_two else None,
+        "idle_requests_beside_two": len(beside_two),
         "preemptions": outcome.num_preemptions,
     }
 
@@ -312,6 +336,11 @@ def _stays_idle(asked: _Asked, models: Sequence[SimulatedModel]) -> bool:
         return False
     minutes = range(int(asked.arrival_s // _MINUTE_S), int(asked.end_s // _MINUTE_S) + 1)
     return all(models[minute % len(models)] is not asked.model for minute in minutes)
+
+
+def _over_alone(asked: _Asked) -> float:
+    """The time of the request over its time alone."""
+    return ((asked.end_s or 0.0) - asked.arrival_s) / _alone_s(asked)
 
 
 def _alone_s(asked: _Asked) -> float:

@@ -22,7 +22,7 @@ def main() -> None:
     found = {name: opposed.opposed(name) for name in opposed.EXPERIMENTS}
     series = {name: entry.pop("series") for name, entry in found.items()}
     _draw(series)
-    results: dict[str, Any] = {"commit": commit(), "machine": machine(), **found}
+    results: dict[str, Any] = {"commit": commit(), "machine": machine(), **found, "seldom": opposed.seldom()}
     (_HERE / "opposed.json").write_text(json.dumps(results, indent=1) + "\n")
     print(json.dumps(results, indent=1))
 

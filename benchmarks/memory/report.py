@@ -1,6 +1,7 @@
 """docs/memory.md from the results. The text is in template.md; here are the tables."""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from string import Template
 from typing import Any
@@ -19,6 +20,7 @@ _HERE = Path(__file__).parent
 def render(results: dict[str, Any]) -> str:
     """The page. The opposed load and the memory of many models have commands and results of their own."""
     opposed = json.loads((_HERE / "opposed.json").read_text())
+    serving = json.loads((_HERE / "opposed_serving.json").read_text())
     many = json.loads((_HERE / "many_models.json").read_text())
     by_page = results["waste_by_page_size"]
     tables = {
@@ -42,6 +44,9 @@ def render(results: dict[str, Any]) -> str:
         "opposed_two": _opposed(opposed["two models"]),
         "opposed_three": _opposed(opposed["two and a hybrid"]),
         "opposed_waste": _percent(opposed["two models"]["ways"]["shared"]["waste"]),
+        "opposed_seldom": _seldom(opposed["seldom"]),
+        "opposed_serving": _opposed(serving),
+        "serving_setting": _serving_setting(serving),
         "many_models": _many(many),
         "vision": _runs(results["vision"], ("decode_batch", "steps", "preemptions", "encoded_images")),
         "arena": _runs(results["arena"], ("decode_batch", "output_tokens_per_s", "hit_rate", "preemptions")),
@@ -122,7 +127,7 @@ def _gemma() -> str:
     return _table(["tokens", *names], rows)
 
 
-def _runs(runs: dict[str, Any], columns: tuple[str, ...] = _RUN_COLUMNS) -> str:
+def _runs(runs: dict[str, Any], columns: Sequence[str] = _RUN_COLUMNS) -> str:
     rows = []
     for name, entry in runs.items():
         cells = [_percent(entry[key], 3) if key in ("waste", "hit_rate") else str(entry[key]) for key in columns]
@@ -131,24 +136,50 @@ def _runs(runs: dict[str, Any], columns: tuple[str, ...] = _RUN_COLUMNS) -> str:
 
 
 def _opposed(found: dict[str, Any]) -> str:
-    columns = (
-        "admitted_tokens",
-        "batch",
-        "goodput_tokens_per_s",
-        "output_tokens_per_s",
-        "waste",
-        "idle_median",
-        "idle_worst",
-        "preemptions",
-    )
+    first = next(iter(found["ways"].values()))
+    columns = [
+        name
+        for name in (
+            "admitted_tokens",
+            "batch",
+            "goodput_tokens_per_s",
+            "output_tokens_per_s",
+            "waste",
+            "idle_median",
+            "idle_worst",
+            "idle_worst_beside_two",
+            "preemptions",
+        )
+        if first.get(name) is not None
+    ]
     gain = ", ".join(f"{key.replace('_', ' ')} {value:.2f} x" for key, value in found["gain"].items())
     return f"{_runs(found['ways'], columns)}\n\nShared against split: {gain}."
 
 
+def _seldom(found: dict[str, Any]) -> str:
+    return (
+        f"{found['idle_requests']} requests beside one other model with work took {found['idle_median']:.2f} x their "
+        f"time alone (median) and {found['idle_worst']:.2f} x (worst), {found['idle_requests_beside_two']} beside two "
+        f"{found['idle_worst_beside_two']:.2f} x at worst"
+    )
+
+
+def _serving_setting(found: dict[str, Any]) -> str:
+    settings, ways = found["settings"], found["ways"]
+    requests = sum(way["idle_requests"] for way in ways.values())
+    return (
+        f"{' and '.join(settings['models'])}, a pool of {settings['pool_kib'] / 1024:.0f} MiB, {settings['clients']} "
+        f"clients, phases of {settings['phase_s']:.0f} s, {settings['rounds']} rounds; a first token counts within "
+        f"{settings['patience_s']:.0f} s; {requests} requests of the idle model; load before "
+        f"{found['machine']['load_before']}"
+    )
+
+
 def _many(found: dict[str, Any]) -> str:
     one, each = found["one_process"], found["a_process_for_each"]
-    rows = [
+    rows: list[tuple[str, ...]] = [
         (f"one process, {found['models']} models", str(one["resident_mib"]), str(one["private_mib"])),
+        ("the bound: its weights, page pool and 300", str(one["bound_mib"]), ""),
         ("its weights and page pool alone", f"{one['weights_mib'] + one['pool_mib']:.1f}", ""),
         ("a process with one of them and its part of the pool", str(each["each_mib"]), str(each["each_private_mib"])),
         (f"{found['models']} such processes", "", str(each["all_private_mib"])),

@@ -19,6 +19,7 @@ from engine.kernels.adapters import AdapterRows
 from engine.kernels.cpu.functions import address
 from engine.kernels.cpu.library import Library
 from engine.kernels.cpu.recorder import CppRecorder
+from engine.kernels.cpu.scratch import Scratch
 from engine.kernels.cpu.steps import (
     STREAM,
     UPDATE,
@@ -68,11 +69,13 @@ class CppBackend:
         shapes: tuple[AttentionShape, ...],
         dtype: torch.dtype,
         library: Library,
+        scratch: Scratch,
     ) -> None:
-        """pool: bytes [plan.pool_bytes]; shapes by layer id."""
+        """pool: bytes [plan.pool_bytes]; shapes by layer id. scratch: of the thread that computes steps."""
         assert unsupported_reason(plan, shapes, dtype) is None
         assert all(shape.sinks is None or len(shape.sinks) == shape.num_heads for shape in shapes)
         self._pool = pool
+        self.scratch = scratch
         self.num_threads = library.num_threads
         self.run_steps = library.function("run_steps", dtype)
         layouts = type_layouts(plan, shapes)
@@ -205,7 +208,7 @@ class CppStep:
         rotations: Sequence[Rotation],
         adapters: AdapterRows | None = None,
     ) -> None:
-        buffers = recording.steps.buffers(stream, update)
+        buffers = recording.steps.buffers(stream, update, self._backend.scratch)
         turns = (StepRotation * len(rotations))(
             *(StepRotation(r.cos.data_ptr(), r.sin.data_ptr(), 2 * r.cos.shape[1]) for r in rotations)
         )

@@ -89,6 +89,11 @@ class StepCosts:
         mean.note(seconds)
         mean.seen_at = self._num_steps
 
+    @property
+    def largest(self) -> int:
+        """The largest number of tokens of a step that has been noted, as it was rounded; 0: none."""
+        return max(self._means, default=0)
+
     def is_known(self, num_tokens: int) -> bool:
         """Whether a step of that size has been noted lately, so that others can be compared with it."""
         mean = self._means.get(_size(num_tokens))

@@ -32,6 +32,14 @@ _STEPS_TO_TRIAL = 256
 _MOST_FRUITLESS = 16
 _PAUSE_PER_ROW = 2
 
+#: A step may count as at most so many times what as many tokens take in steps without proposals, which is the most that
+#: they can cost: other processes interrupt.
+_MOST = 1.5
+
+#: While no larger step has been seen, a step may have so many proposed tokens, or as many as the largest had tokens:
+#: what tokens beyond cost is a guess.
+_FIRST_DRAFTS = 4
+
 #: Shortens proposed tokens of a sequence to those that its grammar allows.
 AllowedDrafts = Callable[[int, tuple[int, ...]], tuple[int, ...]]
 
@@ -76,11 +84,16 @@ class Speculation:
         self._costs = StepCosts()
         self._payoff = Payoff()
         self._clock = clock
-        self._round_s = 0.0  # of the last round of proposals
+        self._round_s = 0.0  # spent on proposals of the next step
         self._open: dict[int, _Open] = {}
         self._steps_to_trial = 0
         self._fruitless = 0  # rounds without a token that was worth verifying, one after the other
         self._pause = 0  # steps without a round
+
+    def may_propose(self, num_rows: int) -> bool:
+        """Whether a step of so many sequences can have proposals at all: asked first, in every step."""
+        most = self._proposer.max_rows
+        return not self._payoff.is_used_up and (most is None or num_rows <= most)
 
     def propose(
         self, decodes: ReadOnly[tuple[Request, Sequence]], num_rows: int, room: int
@@ -98,8 +111,7 @@ class Speculation:
             return {}
         started = self._clock()
         drafts = self._propose(wanted, num_rows, room)
-        self._round_s = self._clock() - started
-        self._note_round(num_rows, has_drafts=bool(drafts))
+        self._note_round(num_rows, self._clock() - started, has_drafts=bool(drafts))
         return drafts
 
     def _propose(self, wanted: list[Wanted], num_rows: int, room: int) -> dict[int, tuple[int, ...]]:
@@ -124,6 +136,7 @@ class Speculation:
             self._pause = max(0, self._pause - 1)
             return set()
         wanted = self._wanted(pending, num_rows, room)
+        started = self._clock()
         if self._proposer.is_free:
             proposals = self._proposer.propose(wanted)
             chosen = [self._note_proposal(each, proposal) for each, proposal in zip(wanted, proposals, strict=True)]
@@ -131,22 +144,37 @@ class Speculation:
         else:
             candidates = [self._unasked(each) for each in wanted]
         lengths = self._lengths(candidates, num_rows, room)
-        self._note_round(num_rows, has_drafts=any(lengths))
+        self._note_round(num_rows, self._clock() - started, has_drafts=any(lengths))
         return {each.sequence.sequence_id for each, length in zip(wanted, lengths, strict=True) if length}
 
     def note_step(self, plan: StepPlan, output: StepOutput) -> None:
-        """Learn from a collected step what it cost."""
-        if not all([len(sequence.token_ids) == sequence.num_drafts + 1 for sequence in plan.sequences]):
+        """Learn from a collected step what it cost. Where it computed prompts beside, their cost is unknown: then the
+        others count by what as many tokens usually cost. Steps too large for proposals tell nothing."""
+        most = self._proposer.max_rows
+        if most is not None and len(plan.sequences) > most:
             return
-        self._costs.note(plan.num_tokens, output.compute_s)
-        num_rows = num_tokens = len(plan.sequences)
+        decodes = [
+            (each, samples)
+            for each, samples in zip(plan.sequences, output.samples, strict=True)
+            if len(each.token_ids) == each.num_drafts + 1
+        ]
+        num_rows = len(decodes)
+        num_tokens = num_rows + sum([each.num_drafts for each, _ in decodes])
         seconds = output.compute_s
-        has_drafts = plan.num_tokens > num_rows
-        if has_drafts:
-            seconds += self._round_s
-            pairs = zip(plan.sequences, output.samples, strict=True)
-            num_tokens += sum([num_accepted(each.drafts, samples) for each, samples in pairs if each.num_drafts])
-        self._payoff.note(num_rows, num_tokens, seconds, has_drafts=has_drafts)
+        if num_rows == len(plan.sequences):
+            self._costs.note(num_tokens, seconds)
+            if num_tokens == num_rows:
+                self._payoff.note_plain(num_rows, seconds)
+                return
+        elif num_tokens > num_rows:
+            seconds = self._costs.seconds(num_tokens)
+        else:
+            return
+        plain_s = self._costs.seconds(num_rows)
+        seconds = min(seconds, _MOST * plain_s * num_tokens / num_rows) + self._round_s
+        num_gained = num_rows + sum([num_accepted(each.drafts, samples) for each, samples in decodes])
+        self._payoff.note_drafted(num_rows, num_gained, seconds, plain_s)
+        self._round_s = 0.0
 
     def note_verified(self, num_drafts: int, num_accepted: int) -> None:
         """A verification has been committed."""
@@ -172,7 +200,11 @@ class Speculation:
         """Free what the proposer holds."""
         self._proposer.close()
 
-    def _note_round(self, num_rows: int, *, has_drafts: bool) -> None:
+    def _note_round(self, num_rows: int, seconds: float, *, has_drafts: bool) -> None:
+        if has_drafts:
+            self._round_s += seconds
+        elif self._costs.largest:
+            self._payoff.note_fruitless(seconds, self._costs.seconds(num_rows))
         self._fruitless = 0 if has_drafts else self._fruitless + 1
         if self._fruitless > _MOST_FRUITLESS:
             self._pause = min(_PAUSE_PER_ROW * num_rows, self._fruitless)
@@ -208,6 +240,7 @@ class Speculation:
         seconds_per_draft = self._proposer.seconds_per_token()
         if seconds_per_draft is None:  # not measured yet: a trial will tell
             return [0] * len(candidates)
+        room = min(room, max(_FIRST_DRAFTS, self._costs.largest))
         least_gain = max(self._least_gain, 1.0 + _LEAST_GAIN_PER_ROW * num_rows)
         return choose_lengths(candidates, num_rows, room, self._costs.seconds, seconds_per_draft, least_gain)
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 import torch
 
 from engine.errors import CheckpointError
+from engine.kernels.cpu.scratch import Scratch
 from engine.memory.large_pool import LargePool
 from engine.memory.planning.designs import Design
 from engine.memory.planning.planner import choose_design, pool_of
@@ -42,6 +43,7 @@ class SharedPool:
         """num_bytes: None: a share of the memory that is free when the first model has its weights."""
         self._num_bytes = num_bytes
         self._memory: torch.Tensor | None = None
+        self._scratch = Scratch()
         self._models: dict[str, StoredModel] = {}
         self._cut: Cut | None = None
         self.large_pool: LargePool | None = None
@@ -128,7 +130,7 @@ class SharedPool:
         assert self._memory is not None
         assert self._cut is not None
         plan = pool_of(self._cut.designs[name], len(self._memory))
-        return GivenPool(plan, self._memory[: plan.pool_bytes])
+        return GivenPool(plan, self._memory[: plan.pool_bytes], self._scratch)
 
 
 def _total_waste(models: dict[str, StoredModel], cut: Cut) -> float:

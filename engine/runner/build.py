@@ -104,6 +104,7 @@ def build_eager_runner(parts: Parts) -> EagerRunner:
         max_in_flight=2 if config.overlap else 1,
         adapter_points=parts.adapter_points,
         memory=None if pool is None else pool.memory,
+        scratch=None if pool is None else pool.scratch,
     )
     runner.warm_up(min(16, parts.limits.max_model_len))
     return runner

@@ -30,6 +30,7 @@ from engine.batch import (
 from engine.config import ModelLimits
 from engine.kernels import reference
 from engine.kernels.adapters import AdapterRows
+from engine.kernels.cpu.scratch import Scratch
 from engine.kernels.operators import Operators
 from engine.kernels.reference.pages import copy_pages
 from engine.kernels.torch_operators import TorchOperators
@@ -73,12 +74,13 @@ class EagerRunner:
         max_in_flight: int = 1,
         adapter_points: AdapterPoints | None = None,
         memory: torch.Tensor | None = None,
+        scratch: Scratch | None = None,
     ) -> None:
         """max_running: number of slots; a plan names slots below it. mirror: layout of the host memory for pages that
         are swapped out. operators: the ones that the model was built with. max_in_flight: how many steps may be
         launched and not yet collected; more than one gains no time here, since a launch computes at once, but serves
         tests. adapter_points: the model's; None: it has no adapters. memory: of a pool that other models share,
-        [plan.pool_bytes] uint8; None: of its own."""
+        [plan.pool_bytes] uint8; None: of its own. scratch: likewise."""
         self.limits = limits
         self.max_in_flight = max_in_flight
         self._outputs: deque[StepOutput] = deque()
@@ -92,7 +94,9 @@ class EagerRunner:
         pool = zeroed_pool(plan.pool_bytes, device) if memory is None else memory
         self._pages = {t.name: small_pages(plan, t, pool) for t in plan.types}
         self._operators = operators or TorchOperators()
-        self._backend: AttentionBackend = choose_backend(self._operators, plan, pool, model.attention_shapes, dtype)
+        self._backend: AttentionBackend = choose_backend(
+            self._operators, plan, pool, model.attention_shapes, dtype, scratch
+        )
         self._states = StatePages(plan, pool, model.state_shapes, len(model.attention_shapes))
         self.mirror_plan = mirror
         self._mirror = HostMirror.allocate(mirror, self._pages, None if device.type == "cpu" else reference)

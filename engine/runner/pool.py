@@ -7,6 +7,7 @@ import numpy as np
 import torch
 
 from engine.config import EngineConfig, ModelLimits
+from engine.kernels.cpu.scratch import Scratch
 from engine.memory.admission import AdmissionRule
 from engine.memory.planning.designs import Design
 from engine.memory.planning.planner import choose_design, pool_bytes_for, pool_of
@@ -31,6 +32,7 @@ class GivenPool:
 
     plan: PoolPlan
     memory: torch.Tensor  #: [plan.pool_bytes] uint8; the null page is zeros
+    scratch: Scratch  #: for steps on CPU
 
 
 def layers_of(config: EngineConfig, model: CausalLM, limits: ModelLimits, kv_dtype: torch.dtype) -> list[LayerSpec]:

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from engine.config import EngineConfig
 from engine.drafts.support import why_no_drafts, why_not_the_same
 from engine.errors import CheckpointError
+from engine.kernels.cpu.scratch import Scratch
 from engine.loader import find_model_folder, read_config
 from engine.memory.admission import AdmissionRule
 from engine.memory.planning.planner import choose_design, pool_bytes_for, pool_of
@@ -43,15 +44,15 @@ def load_with_draft(config: EngineConfig, build: Builder = build_runner) -> Load
     draft = replace(draft, parts=replace(draft.parts, limits=limits, config=replace(draft.parts.config, overlap=False)))
     own = _layers(target)
     plan = _plan(target, [*own, *_named(_layers(draft), len(own))])
-    memory = zeroed_pool(plan.pool_bytes, target.parts.device)
+    memory, scratch = zeroed_pool(plan.pool_bytes, target.parts.device), Scratch()
     of_target, of_draft = split_plan(plan, len(own))
     for name, part in ((config.model, of_target), (config.draft, of_draft)):
         reason = why_no_drafts(part)
         if reason is not None:
             raise CheckpointError(f"draft {config.draft} cannot be used with {name}: {reason}")
     return LoadedPair(
-        target.with_runner(build(replace(target.parts, pool=GivenPool(of_target, memory)))),
-        draft.with_runner(build(replace(draft.parts, pool=GivenPool(of_draft, memory)))),
+        target.with_runner(build(replace(target.parts, pool=GivenPool(of_target, memory, scratch)))),
+        draft.with_runner(build(replace(draft.parts, pool=GivenPool(of_draft, memory, scratch)))),
     )
 
 

@@ -185,7 +185,8 @@ class Scheduler:
         prompts: list[tuple[Request, Sequence, int]] = []
         verification = NO_VERIFICATION
         # While requests wait, steps are full. A request that has the pool to itself needs all of it.
-        if self._speculation is not None and not self._waiting and self._sole is None:
+        has_room = not self._waiting and self._sole is None
+        if self._speculation is not None and has_room and self._speculation.may_propose(self.num_running):
             verification = choose_verification(self._speculation, self._running, builder.budget, self._slots.num_free)
         plan_chunk = self._chunks.plan_chunk
         for request in list(self._running):

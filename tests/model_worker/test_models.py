@@ -243,10 +243,28 @@ async def test_what_was_added_and_removed_is_so_after_a_restart(
         assert states(models) == {"a": "resident"}
 
 
-async def test_the_last_model_of_a_process_stays(serving: Serving) -> None:
-    async with serving("a=a") as models:
-        with pytest.raises(ApiError, match="only model"):
+async def test_a_process_whose_last_model_was_removed_takes_others(serving: Serving, eventually: Any) -> None:
+    """Its last registration stays, so that controllers find it."""
+    links: list[str] = []
+    async with serving("a=a", links=links) as models:
+        async with answering(models.get("a")):
             await models.remove("a")
+            assert states(models) == {"a": "draining"}
+            assert not models.is_ready
+        await eventually(lambda: states(models) == {})
+        assert links == ["a ready", "a draining"]
+        assert models.is_ready
+        assert not models.served
+        with pytest.raises(ApiError, match="has no model") as refusal:
+            models.get()
+        assert refusal.value.code is ErrorCode.MODEL_NOT_FOUND
+        for name in ("b", "a"):  # also one of the name of the last
+            await models.add(_spec(f"{name}={name}"))
+            await eventually(lambda name=name: states(models) == {name: "resident"} and f"{name} ready" in links[2:])
+            assert await text_of(models.get())
+            await models.remove(name)
+            await eventually(lambda: states(models) == {})
+    assert links[2:] == ["a left", "b ready", "b draining", "b left", "a ready", "a draining", "a left"]
 
 
 async def test_a_server_of_several_models_lists_all_and_answers_by_the_name(serving: Serving) -> None:

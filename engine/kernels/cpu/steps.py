@@ -11,6 +11,7 @@ from enum import IntEnum
 
 import torch
 
+from engine.kernels.cpu.scratch import Scratch
 from engine.kernels.operators import HeadNormWeights
 
 _I, _P, _F = ctypes.c_int64, ctypes.c_void_p, ctypes.c_double
@@ -167,7 +168,6 @@ class StepList:
     scale_bytes: int = 0  #: of a row's scales, at most, in those linears
     _numbers: dict[str, int] = field(default_factory=dict)
     _widths: list[int] = field(default_factory=list)
-    _workspace: torch.Tensor = field(default_factory=lambda: torch.empty(0, dtype=torch.uint8))
 
     def buffer(self, name: str, width: int) -> int:
         """Number of the buffer of that name, with at least `width` elements per row. Layers share buffers."""
@@ -195,15 +195,12 @@ class StepList:
         self.attention_calls.append(AttentionCall(len(self.steps), layer_id, rotation, norms))
         self.add(Kind.ATTENTION, **buffers)
 
-    def buffers(self, stream: torch.Tensor, update: torch.Tensor) -> "Buffers":
-        """Addresses of all buffers for a run on these rows. Memory is kept between runs, since page faults cost more
-        than the computation."""
+    def buffers(self, stream: torch.Tensor, update: torch.Tensor, scratch: Scratch) -> "Buffers":
+        """Addresses of all buffers for a run on these rows."""
         num_rows, item_bytes = stream.shape[0], stream.element_size()
         sizes = [-(-num_rows * width * item_bytes // _LINE) * _LINE for width in self._widths]
         sizes += [num_rows * self.widest_input, num_rows * self.scale_bytes]
-        if sum(sizes) + 2 * _LINE > len(self._workspace):
-            self._workspace = torch.empty(sum(sizes) + 2 * _LINE, dtype=torch.uint8)
-        address = -(-self._workspace.data_ptr() // _LINE) * _LINE
+        address = scratch.address_of(sum(sizes) + _LINE)
         addresses = [stream.data_ptr(), update.data_ptr()]
         for size in sizes:
             addresses.append(address)

@@ -15,7 +15,9 @@ from typing import Protocol
 import torch
 
 HUGE_PAGE_BYTES = 2 << 20
-_BLOCK_BYTES = 64 << 20
+#: Of address space, which costs nothing: memory is taken when it is written. The last huge page of a block is in memory
+#: as a whole, so there should be few blocks.
+_BLOCK_BYTES = 512 << 20
 _ALIGNMENT = 64  #: a cache line
 
 
@@ -48,7 +50,9 @@ class PrivateMemory:
 
     is_filled = False
 
-    def __init__(self) -> None:
+    def __init__(self, block_bytes: int = _BLOCK_BYTES) -> None:
+        """block_bytes: of address space in a block, unless a tensor is larger."""
+        self._block_bytes = block_bytes
         self._blocks: list[torch.Tensor] = []
         self._next = 0  #: first free byte of the last block
         self.spans: list[Span] = []  #: of all tensors, in order
@@ -57,7 +61,7 @@ class PrivateMemory:
         """The next tensor, [num_elements], at the beginning of a cache line; its content is undefined."""
         num_bytes = num_elements * dtype.itemsize
         if not self._blocks or self._next + num_bytes > len(self._blocks[-1]):
-            self._blocks.append(huge_block(max(_whole_pages(num_bytes), _BLOCK_BYTES)))
+            self._blocks.append(huge_block(max(_whole_pages(num_bytes), self._block_bytes)))
             self._next = 0
         span = Span(len(self._blocks) - 1, self._next, num_bytes)
         self.spans.append(span)
@@ -78,10 +82,14 @@ def _whole_pages(num_bytes: int) -> int:
     return -(-num_bytes // HUGE_PAGE_BYTES) * HUGE_PAGE_BYTES
 
 
+#: Without a reservation: address space that is not written counts against no limit of memory.
+_PRIVATE = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | getattr(mmap, "MAP_NORESERVE", 0)
+
+
 def huge_block(num_bytes: int) -> torch.Tensor:
     """[num_bytes] uint8 that begin with a huge page; zeros until written."""
     # Private: shared memory, which is Python's default, gets no huge pages unless the whole system is set to that.
-    memory = mmap.mmap(-1, num_bytes + HUGE_PAGE_BYTES, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    memory = mmap.mmap(-1, num_bytes + HUGE_PAGE_BYTES, flags=_PRIVATE)
     if hasattr(mmap, "MADV_HUGEPAGE"):
         memory.madvise(mmap.MADV_HUGEPAGE)
     block = torch.frombuffer(memory, dtype=torch.uint8)

@@ -13,6 +13,7 @@ from engine.attention.cpp_backend import CppBackend, unsupported_reason
 from engine.attention.rotation import Rotation
 from engine.attention.torch_backend import TorchBackend
 from engine.kernels.cpu.library import Library
+from engine.kernels.cpu.scratch import Scratch
 from engine.kernels.reference.store_heads import quantised
 from engine.memory.planning.planner import plan_pool
 from engine.memory.spec import NULL_PAGE, LayerSpec
@@ -35,7 +36,7 @@ def backend_with_the_past(case: Case, prepared: Prepared, library: Library) -> C
     nan_dtype = torch.float32 if case.kv_dtype else case.dtype
     pool = torch.full_like(prepared.pool.view(nan_dtype), float("nan")).view(torch.uint8)
     pool[: case.plan.large_page_bytes] = 0  # the null page of every type
-    backend = CppBackend(case.plan, pool, case.shapes, case.dtype, library)
+    backend = CppBackend(case.plan, pool, case.shapes, case.dtype, library, Scratch())
     past = [(row, start) for row, start in enumerate(case.starts) if start]
     if not past:
         return backend
@@ -114,7 +115,7 @@ def test_norm_and_rotation_are_those_of_the_torch_backend(
     weights = torch.randn(2, 32, generator=generator)
     norms = HeadNorms(weights[0], weights[1], 1e-5, has_values=has_value_norm)
     torch_backend = TorchBackend(case.plan, torch.zeros_like(prepared.pool), case.shapes, case.dtype)
-    cpp_backend = CppBackend(case.plan, torch.zeros_like(prepared.pool), case.shapes, case.dtype, library())
+    cpp_backend = CppBackend(case.plan, torch.zeros_like(prepared.pool), case.shapes, case.dtype, library(), Scratch())
     results = [
         backend.begin(prepared.layout).attend(0, qkv.clone(), rotation, norms if has_norms else None)
         for backend in (torch_backend, cpp_backend)
@@ -131,7 +132,7 @@ def test_offsets_beyond_two_gigabytes_of_elements_do_not_wrap() -> None:
     last = plan.num_large_pages - 1
     layout = StepLayout(np.array([0]), np.array([3]), {plan.types[0].name: np.array([[last]])})
     key_value = torch.ones(3, 2, 1, 64, dtype=torch.bfloat16)
-    step = CppBackend(plan, pool, (shape,), torch.bfloat16, library()).begin(layout)
+    step = CppBackend(plan, pool, (shape,), torch.bfloat16, library(), Scratch()).begin(layout)
     assert attend(step, 0, key_value[:, 0], key_value).eq(1).all()
     assert pool.view(torch.bfloat16)[last * 16 * 128 :].eq(1).sum() == 2 * 3 * 64
 
@@ -144,7 +145,9 @@ def test_bytes_and_scales_are_those_of_the_reference(instruction_set: str, dtype
     prepared = prepare(case, 0.0, NULL_PAGE)
     prepared.key_value[0, :, 1] = 0
     prepared.key_value[0, 1, 0, :3] = torch.tensor([1e-3, -300.0, 1.1811], dtype=dtype)  # half a step is 1.1811
-    step = CppBackend(case.plan, torch.zeros_like(prepared.pool), case.shapes, dtype, library(instruction_set))
+    step = CppBackend(
+        case.plan, torch.zeros_like(prepared.pool), case.shapes, dtype, library(instruction_set), Scratch()
+    )
     result = attend(step.begin(prepared.layout), 0, prepared.query, prepared.key_value)
     value = prepared.key_value[0, 1].float()
     scale = value.abs().amax(dim=-1, keepdim=True) / 127

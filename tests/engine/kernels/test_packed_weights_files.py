@@ -42,7 +42,7 @@ def files(packed: PackedWeightsFiles) -> list[str]:
 
 
 def test_what_was_written_is_handed_out_in_the_same_order(packed: PackedWeightsFiles) -> None:
-    written = PrivateMemory()
+    written = PrivateMemory(64 * MEBIBYTE)
     tensors = [
         written.empty(n, dtype) for n, dtype in ((5, torch.float32), (70 * MEBIBYTE, torch.int8), (9, torch.int32))
     ]

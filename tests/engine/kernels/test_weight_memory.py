@@ -23,13 +23,21 @@ def test_tensors_do_not_overlap_and_start_on_cache_lines() -> None:
 
 
 def test_what_is_larger_than_a_block_gets_one_of_its_own() -> None:
-    memory = PrivateMemory()
+    memory = PrivateMemory(64 << 20)
     small, large, after = (memory.empty(count, torch.uint8) for count in (10, 70 << 20, 10))
     assert len(large) == 70 << 20
     large[-1] = 1
     small.fill_(2)
     after.fill_(3)
     assert large[-1] == 1
+
+
+def test_tensors_of_a_small_model_lie_in_one_block() -> None:
+    """The last huge page of each block is in memory as a whole."""
+    memory = PrivateMemory()
+    for _ in range(8):
+        memory.empty((50 << 20) + 1, torch.uint8)
+    assert len(memory.contents) == 1
 
 
 def test_memory_outlives_the_object() -> None:

@@ -13,6 +13,7 @@ from engine.attention.cpp_backend import CppBackend
 from engine.attention.layout import layer_specs
 from engine.attention.rotation import Rotation
 from engine.kernels.cpu.operators import CppOperators
+from engine.kernels.cpu.scratch import Scratch
 from engine.layers.attention import SelfAttention
 from engine.layers.decoder import Decoder, DecoderLayer
 from engine.layers.linear import Linear
@@ -161,7 +162,7 @@ def run(
     specs = layer_specs((SHAPE, SHAPE), kv_dtype or dtype, 512)
     plan = plan_pool(specs, page_tokens=16, pool_bytes=4 << 20)
     pool = torch.zeros(plan.pool_bytes, dtype=torch.uint8)
-    backend = CppBackend(plan, pool, (SHAPE, SHAPE), dtype, operators.library)
+    backend = CppBackend(plan, pool, (SHAPE, SHAPE), dtype, operators.library, Scratch())
     tables = {plan.types[0].name: 1 + np.arange(len(LENGTHS) * 32).reshape(len(LENGTHS), 32)}
     has_past = STARTS > 0
     past = StepLayout(

@@ -202,13 +202,24 @@ def test_without_transformers_the_error_says_what_to_install(monkeypatch: pytest
         architecture_of(ConfigReader({"architectures": ["ApertusForCausalLM"]}))
 
 
-def test_models_with_code_of_their_own_are_served_without_importing_transformers(tiny_model: TinyModels) -> None:
+def test_models_with_code_of_their_own_are_served_without_importing_what_takes_memory(tiny_model: TinyModels) -> None:
+    """Beside transformers, what torch imports when it compiles or is distributed over processes: each takes tens of
+    MiB in a process that serves many small models."""
+    heavy = ("transformers", "torch._dynamo", "torch._inductor", "torch.distributed.tensor", "torchvision", "sympy")
+    more = ("scipy", "pandas", "matplotlib", "triton", "huggingface_hub.hf_api", "httpx", "pydantic")
     program = (
-        "import sys\n"
+        "import asyncio, sys\n"
         "from engine.config import EngineConfig\n"
-        "from engine.runner import load_runner\n"
-        f"load_runner(EngineConfig({str(tiny_model('llama').folder)!r}, kv_cache_bytes=1 << 20, num_threads=1))\n"
-        "assert 'transformers' not in sys.modules\n"
+        "from engine.hosting import EngineHost\n"
+        "from engine.sampling_params import SamplingParams\n"
+        "async def serve():\n"
+        "    async with EngineHost(pool_bytes=1 << 20, num_threads=1) as host:\n"
+        f"        engine = await host.add('m', EngineConfig({str(tiny_model('llama').folder)!r}))\n"
+        "        async for _ in engine.generate([5, 6], SamplingParams(temperature=0.5, max_tokens=3)):\n"
+        "            pass\n"
+        "asyncio.run(serve())\n"
+        f"found = [name for name in {heavy + more!r} if name in sys.modules]\n"
+        "assert not found, found\n"
     )
     subprocess.run([sys.executable, "-c", program], check=True)
 

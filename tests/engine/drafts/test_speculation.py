@@ -1,0 +1,153 @@
+"""What proposals cost at worst, by a clock that only the simulated machine moves."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import pytest
+
+from engine.batch import SampledToken, ScheduledSequence, StepOutput, StepPlan
+from engine.drafts.proposer import Proposal, Wanted
+from engine.drafts.speculation import Speculation
+from engine.request import Request
+from engine.request import Sequence as RequestSequence
+from engine.sampling_params import SamplingParams
+
+RIGHT, WRONG = 7, 8  #: every answer is made of the first
+PARAMS = SamplingParams(temperature=0.0, max_tokens=10_000, ignore_eos=True)
+
+
+@dataclass
+class Machine:
+    """A step of one token takes a second; every further one costs this share of it."""
+
+    share_of_token: float
+    now: float = 0.0
+
+    def step_s(self, num_tokens: int) -> float:
+        return 1.0 + self.share_of_token * (num_tokens - 1)
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@dataclass
+class Guesser:
+    """Proposes wrong tokens while `is_right` says no."""
+
+    machine: Machine
+    is_right: Callable[[int], bool]
+    seconds_per_round: float
+    seconds_per_prompt: float = 0.0
+    is_free: bool = True
+    name: str = "guesser"
+    num_sources: int = 1
+    max_rows: int | None = None
+    seen: set[int] = field(default_factory=set)
+
+    def propose(self, wanted: Sequence[Wanted]) -> list[Proposal | None]:
+        self.machine.now += self.seconds_per_round * bool(wanted)
+        for each in wanted:
+            if each.sequence.sequence_id not in self.seen:
+                self.seen.add(each.sequence.sequence_id)
+                self.machine.now += self.seconds_per_prompt
+        return [Proposal(self._tokens(each), 0) for each in wanted]
+
+    def _tokens(self, wanted: Wanted) -> tuple[int, ...]:
+        position = len(wanted.sequence.token_ids)
+        return tuple(RIGHT if self.is_right(position + place) else WRONG for place in range(wanted.max_tokens))
+
+    def seconds_per_token(self) -> float:
+        return 0.0 if self.is_free else self.seconds_per_round / 4
+
+    def free_pages(self) -> bool:
+        return False
+
+    def forget(self, sequence_id: int) -> None:
+        self.seen.discard(sequence_id)
+
+    def close(self) -> None:
+        pass
+
+
+def seconds_per_token(speculation: Speculation, machine: Machine, *, num_tokens: int, num_rows: int) -> float:
+    """Time of `num_tokens` tokens of each of so many answers of 200 tokens, over their time without proposals."""
+    sequences = [RequestSequence(row, 0, 0, [RIGHT] * 4, 4) for row in range(num_rows)]
+    request = Request("r", 0, (RIGHT,) * 4, PARAMS, sequences)
+    num_gained, next_id = 0, num_rows
+    while num_gained < num_tokens * num_rows:
+        drafts: dict[int, tuple[int, ...]] = {}
+        if speculation.may_propose(num_rows):
+            drafts = speculation.propose([(request, sequence) for sequence in sequences], num_rows, room=64)
+        planned, samples = [], []
+        for slot, sequence in enumerate(sequences):
+            guessed = drafts.get(sequence.sequence_id, ())
+            count = next((place for place, token in enumerate(guessed) if token != RIGHT), len(guessed)) + 1
+            token_ids, start = (RIGHT, *guessed), len(sequence.token_ids) - 1
+            planned.append(
+                ScheduledSequence(
+                    sequence.sequence_id,
+                    slot,
+                    token_ids,
+                    start,
+                    len(token_ids),
+                    PARAMS,
+                    (0,),
+                    0,
+                    num_drafts=len(guessed),
+                )
+            )
+            samples.append((SampledToken(RIGHT),) * len(token_ids))
+            sequence.token_ids += [RIGHT] * count
+            num_gained += count
+        step_s = machine.step_s(sum(len(each.token_ids) for each in planned))
+        machine.now += step_s
+        speculation.note_step(StepPlan(0, (), (), tuple(planned)), StepOutput(0, tuple(samples), step_s))
+        for sequence in sequences:
+            if len(sequence.token_ids) > 200:
+                speculation.forget(sequence.sequence_id)
+                sequence.sequence_id, next_id = next_id, next_id + 1
+                del sequence.token_ids[4:]
+    return machine.now / (num_gained / num_rows * machine.step_s(num_rows))
+
+
+@pytest.mark.parametrize("num_rows", [1, 4, 13])
+@pytest.mark.parametrize("share_of_token", [0.02, 0.2, 1.0])
+@pytest.mark.parametrize("is_free", [True, False])
+@pytest.mark.parametrize(
+    "is_right",
+    [lambda position: False, lambda position: position % 3 > 0, lambda position: position % 100 < 50],
+    ids=["never", "two of three", "half of the time"],
+)
+def test_proposals_never_cost_more_than_three_percent(
+    is_right: Callable[[int], bool], is_free: bool, share_of_token: float, num_rows: int
+) -> None:
+    machine = Machine(share_of_token)
+    round_s, prompt_s = (0.02, 0.0) if is_free else (0.8, 3.0)
+    guesser = Guesser(machine, is_right, round_s, prompt_s, is_free=is_free)
+    speculation = Speculation(guesser, 8, lambda sequence_id, drafts: drafts, clock=machine)
+    assert seconds_per_token(speculation, machine, num_tokens=2000, num_rows=num_rows) <= 1.03
+
+
+def test_proposals_that_are_right_pay() -> None:
+    machine = Machine(0.1)
+    guesser = Guesser(machine, lambda position: True, 0.01)
+    speculation = Speculation(guesser, 8, lambda sequence_id, drafts: drafts, clock=machine)
+    assert seconds_per_token(speculation, machine, num_tokens=2000, num_rows=1) < 0.4
+
+
+def test_a_draft_model_that_is_right_pays_although_prompts_cost() -> None:
+    machine = Machine(0.1)
+    guesser = Guesser(machine, lambda position: True, 0.8, seconds_per_prompt=6.0, is_free=False)
+    speculation = Speculation(guesser, 8, lambda sequence_id, drafts: drafts, clock=machine)
+    assert seconds_per_token(speculation, machine, num_tokens=2000, num_rows=1) < 0.6
+
+
+def test_one_interruption_stops_nothing() -> None:
+    machine = Machine(0.1)
+    guesser = Guesser(machine, lambda position: True, 0.01)
+    speculation = Speculation(guesser, 8, lambda sequence_id, drafts: drafts, clock=machine)
+    seconds_per_token(speculation, machine, num_tokens=300, num_rows=1)
+    plan = StepPlan(0, (), (), (ScheduledSequence(0, 0, (RIGHT, RIGHT), 9, 2, PARAMS, (0,), 0, num_drafts=1),))
+    speculation.note_step(plan, StepOutput(0, ((SampledToken(RIGHT),) * 2,), 90.0))
+    machine.now = 0.0
+    assert seconds_per_token(speculation, machine, num_tokens=300, num_rows=1) < 0.4
