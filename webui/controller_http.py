@@ -4,6 +4,7 @@ Every request carries the visitor's address in X-Forwarded-For, the visitor's co
 controllers believe the address, because they limit and count visitors, not this process. Knows no route but the probe.
 """
 
+import asyncio
 import json
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager
@@ -20,6 +21,7 @@ from wire.errors import ApiError, ErrorCode
 from wire.proxies import PROXY_TOKEN_HEADER
 from wire.sse import SseDecoder, SseEvent
 
+_NOBODY = "192.0.2.1"  #: an address of documentation (RFC 5737)
 _TIMEOUT = httpx.Timeout(10.0)
 #: A stream may be silent while its request waits in a queue; the controller sends a keep-alive within twenty seconds.
 _ADMIN_TIMEOUT = httpx.Timeout(10.0, read=100.0)  #: a model that wakes, or that finishes its answers first
@@ -58,6 +60,20 @@ class ControllerHttp:
                 pass
             self.controllers.leave(url)
         return False
+
+    async def doubting_controllers(self, known: tuple[str, ...]) -> tuple[str, ...]:
+        """URLs of the controllers that ignore X-Forwarded-For of this web UI; one that does not answer within 3 s is
+        among them if it is among `known`."""
+        answers = await asyncio.gather(*(self._is_doubting(url) for url in self.controllers.urls))
+        pairs = zip(self.controllers.urls, answers, strict=True)
+        return tuple(url for url, doubts in pairs if (url in known if doubts is None else doubts))
+
+    async def _is_doubting(self, url: str) -> bool | None:
+        try:
+            answer = await self._client.get(f"{url}/ready", headers={"X-Forwarded-For": _NOBODY}, timeout=3.0)
+            return bool(answer.json().get("forwarded_address") == "ignored") if answer.is_success else None
+        except (httpx.HTTPError, ValueError, AttributeError):
+            return None
 
     async def json(self, method: str, path: str, visitor: Visitor, body: BaseModel | None = None) -> Any:
         """The JSON of one answer. Raises as `request` does."""
