@@ -47,7 +47,7 @@ up:
 	@exec $(VENV)/bin/agon up $(UP_ARGS)
 
 test:
-	@$(PYTHON) -I cli/bootstrap.py --extra dev --chromium --compiler
+	@$(PYTHON) -I cli/bootstrap.py --extra dev --chromium --compiler --proxies
 	@exec $(VENV)/bin/python .ci/checks.py $(TEST_ARGS)
 
 faults:

@@ -1,4 +1,4 @@
-"""Makes and refreshes the virtual environment: `python3 -I cli/bootstrap.py [--extra all|dev] [--chromium|--compiler]`.
+"""Makes and refreshes the virtual environment: `python3 -I cli/bootstrap.py [--extra all|dev] [--chromium] ...`.
 
 The system's Python runs it before anything is installed, so it uses the standard library only, and a syntax that old
 Pythons accept, so that they can report what is missing. It ends at once if pyproject.toml has not changed.
@@ -28,6 +28,7 @@ STAMP = VENV / ".agon-install.json"
 CPU_INDEX = "https://download.pytorch.org/whl/cpu"
 VERSIONS = ((3, 13), (3, 12), (3, 11))  # newest first, as pyproject.toml allows them
 COMPILER_NAMES = ("g++", "clang++", "c++")
+PROXY_NAMES = {"nginx": ("nginx", "/usr/sbin/nginx"), "caddy": ("caddy", "/usr/bin/caddy")}
 CHROMIUM_NAMES = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 
 
@@ -37,6 +38,7 @@ def main() -> None:
     parser.add_argument("--extra", choices=("all", "dev"), default="all", help="what to install (dev includes all)")
     parser.add_argument("--chromium", action="store_true", help="also make sure that Chromium is installed")
     parser.add_argument("--compiler", action="store_true", help="also make sure that a C++ compiler is installed")
+    parser.add_argument("--proxies", action="store_true", help="also make sure that nginx and Caddy are installed")
     options = parser.parse_args()
     VENV.mkdir(parents=True, exist_ok=True)
     with open(VENV / ".agon-lock", "w") as lock:
@@ -45,6 +47,8 @@ def main() -> None:
             ensure_chromium()
         if options.compiler:
             ensure_compiler()
+        if options.proxies:
+            ensure_proxies()
         ensure_environment(options.extra)
 
 
@@ -233,6 +237,19 @@ def ensure_compiler() -> None:
     if not any(map(shutil.which, names)):
         ways = "Install one (Debian: `apt install g++`), or set CXX to one that is there."
         install_package("a C++ compiler", "the tests of the operators", names, ["g++", "libc6-dev"], ways)
+
+
+def ensure_proxies() -> None:
+    """Make sure that the proxies of docs/proxy.md are there for its tests; Caddy only where apt has it."""
+    for name, names in PROXY_NAMES.items():
+        if any(map(shutil.which, names)):
+            continue
+        known = (
+            subprocess.run(["apt-cache", "show", name], capture_output=True, check=False) if name == "caddy" else None
+        )
+        if known is None or known.returncode == 0:
+            ways = f"Install it (Debian: `apt install {name}`)."
+            install_package(name, "the tests of docs/proxy.md", names, [name], ways)
 
 
 def install_package(title: str, needed_by: str, names: tuple[str, ...], packages: list[str], ways: str) -> None:

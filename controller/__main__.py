@@ -1,6 +1,7 @@
 """`python -m controller`: one controller process until SIGTERM or SIGINT."""
 
 import argparse
+import functools
 import os
 import signal
 import sys
@@ -55,7 +56,8 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"controller: cannot listen on {options.host}:{options.port}: {error.strerror}.", file=sys.stderr)
         return 1
     # addresses.py decides which proxies are trusted.
-    config = server_config(Shedding(app, is_new_work), drain_s=settings.drain_s, tls_pair=settings.tls_pair)
+    sheds = functools.partial(is_new_work, root_path=settings.root_path)
+    config = server_config(Shedding(app, sheds), drain_s=settings.drain_s, tls_pair=settings.tls_pair)
     serve(config, listener, on_drained=app.state.end_streams)
     return 0
 

@@ -25,6 +25,7 @@ from controller.battles.matchmaking import WEIGH_S
 from controller.battles.trails import FLUSH_S as TRAILS_S
 from controller.battles.turn_takeover import ROUND_S
 from controller.config import Settings
+from controller.errors import ConfigurationError
 from controller.metrics import Metrics
 from controller.store.store import Store
 from controller.votes.boards.leaderboards import BACKGROUND_S, CHECKPOINT_S
@@ -34,6 +35,7 @@ from service_kit.app import bare_app
 from service_kit.bodies import Bodies
 from service_kit.cors import Cors, CrossOrigin
 from service_kit.origins import Hosts, OriginGuard, is_loopback
+from service_kit.path_prefix import PathPrefix, own_path_under, paths_of
 from service_kit.request_ids import RequestIds
 from service_kit.route_times import RouteTimes
 from wire.errors import ApiError, ErrorCode
@@ -79,6 +81,13 @@ def create_app(settings: Settings, *, host: str = "127.0.0.1", bodies: Bodies | 
     app.add_middleware(Cors, cross_origin=cross_origin)
     app.add_middleware(OriginGuard, hosts=hosts, cross_origin=cross_origin)
     app.add_middleware(RequestIds)
+    if settings.root_path:
+        if own := own_path_under(settings.root_path, paths_of(app.routes)):
+            prefix = settings.root_path
+            raise ConfigurationError(
+                f"AGON_ROOT_PATH: the controller itself has the path {own!r}: choose another prefix than {prefix!r}."
+            )
+        app.add_middleware(PathPrefix, prefix=settings.root_path)
     return app
 
 
@@ -99,9 +108,9 @@ def _count_failures(app: FastAPI, failures: FailureLog) -> None:
     app.add_exception_handler(Exception, counted)
 
 
-def is_new_work(scope: Scope) -> bool:
+def is_new_work(scope: Scope, root_path: str = "") -> bool:
     """Whether a request may be shed under overload (service_kit/shedding.py)."""
-    return scope["method"] == "POST" and _NEW_WORK.fullmatch(scope["path"]) is not None
+    return scope["method"] == "POST" and _NEW_WORK.fullmatch(scope["path"].removeprefix(root_path)) is not None
 
 
 def _add_background_work(

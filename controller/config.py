@@ -15,6 +15,7 @@ from controller.errors import ConfigurationError
 from controller.store_config import StoreSettings
 from service_kit.cors import CORS_ORIGINS_HELP, CorsOrigins
 from service_kit.origins import ALLOWED_HOSTS_HELP, AllowedHosts
+from service_kit.path_prefix import ROOT_PATH_HELP, RootPath
 from service_kit.settings import ServiceSettings
 
 MIN_TOKEN_CHARS = 16
@@ -109,6 +110,7 @@ class Settings(StoreSettings, ServiceSettings):
         description="Hosts under which workers may register: networks, or names in which `*` stands for part of a "
         "label.",
     )
+    root_path: RootPath = Field(default="", description=f"{ROOT_PATH_HELP}.")
     allowed_hosts: AllowedHosts = Field(default=(), description=f"{ALLOWED_HOSTS_HELP}.")
     cors_origins: CorsOrigins = Field(default=(), description=f"{CORS_ORIGINS_HELP}.")
     public_workers: bool = Field(

@@ -60,6 +60,7 @@ def page(document: Mapping[str, Any]) -> str:
         '<!doctype html><html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">',
         f"<title>{escape(info['title'])}</title><style>{_STYLE}</style>",
         f"<h1>{escape(info['title'])} {escape(info['version'])}</h1><p>{escape(info['description'])}</p>",
+        f"<p>Paths follow <code>{escape(document['servers'][0]['url'])}</code>.</p>",
         "<table><tr><th>access<th>credential",
         *(f"<tr><td>{escape(kind)}<td>{escape(text)}" for kind, text in document["x-access"].items()),
         "</table>",

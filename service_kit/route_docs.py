@@ -130,7 +130,7 @@ class ServiceDoc:
 
     title: str
     about: str
-    server: str  #: base URL of a default start
+    server: str  #: base URL of a default start, or the path prefix of the public address
     access: Mapping[Access, str]  #: which credential each kind of access needs, in words
 
 

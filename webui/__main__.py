@@ -41,10 +41,12 @@ def main(arguments: list[str] | None = None) -> None:
     configure_logging(("webui", "service_kit", "uvicorn"))
     switch_telemetry_off()
     if not settings.proxy_token.get_secret_value():
-        hint = "the controller takes all visitors for one; set AGON_PROXY_TOKEN here and there"
+        hint = (
+            "visitors get no cookies, and controllers may take all of them for one; set AGON_PROXY_TOKEN here and there"
+        )
         log_event(logging.getLogger("webui"), "no_proxy_token", logging.WARNING, hint=hint)
     with needing_extra("webui", "webui"):
-        from webui.app import create_app
+        from webui.app import UnusableRootPath, create_app
         from webui.quiet_blocks import import_what_events_need
 
     try:
@@ -53,15 +55,18 @@ def main(arguments: list[str] | None = None) -> None:
         where = f"{settings.webui_host}:{settings.webui_port}"
         print(f"webui: cannot listen on {where}: {error.strerror}.", file=sys.stderr)
         raise SystemExit(1) from None
-    app = create_app(settings)
+    try:
+        app = create_app(settings)
+    except UnusableRootPath as error:
+        print(f"webui: AGON_WEBUI_ROOT_PATH: {error}.", file=sys.stderr)
+        raise SystemExit(2) from None
     import_what_events_need()
     serve(server_config_of(app, settings), listener)
 
 
 def server_config_of(app: ASGIApp, settings: Settings) -> uvicorn.Config:
-    """How the app is served. Without trusted proxies no X-Forwarded-For is read at all."""
-    if settings.webui_trusted_proxies:
-        app = BelievedProxies(app, settings.webui_trusted_proxies)
+    """How the app is served."""
+    app = BelievedProxies(app, settings.webui_trusted_proxies)
     return server_config(app, drain_s=_DRAIN_S, tls_pair=settings.tls_pair)
 
 

@@ -21,11 +21,13 @@ from service_kit.app import bare_app
 from service_kit.background import BackgroundTasks
 from service_kit.errors import install_error_handlers
 from service_kit.origins import Hosts, OriginGuard, is_loopback
+from service_kit.path_prefix import PathPrefix, own_path_under, paths_of
 from service_kit.request_ids import RequestIds
 from webui import sentences, texts
 from webui.admin.page import add_admin_page
 from webui.battle.pending_votes import PendingVotes, casting
 from webui.battle.turn import Turns
+from webui.belief import EVERY_S, Belief
 from webui.boards import Boards
 from webui.captcha import add_check_page
 from webui.chat import handlers as chat
@@ -44,11 +46,13 @@ from webui.joins_once import JoinsOnce
 from webui.languages import MARKS, speaking
 from webui.light_answers import LightAnswers
 from webui.limits import EventRates, Limits, OpenStreams
+from webui.links import Links, under
 from webui.metrics import Metrics
 from webui.notices import add_notice_routes
 from webui.page_head import PageHead
 from webui.page_sessions import PageSessions
 from webui.pages import about, battle, leaderboard, side_by_side, workers
+from webui.peers import Peers, ToPeers
 from webui.quiet_blocks import QuietBlocks
 from webui.starter_prompts import StarterPrompts, read_file
 from webui.styles import GRADIO, style_sheet
@@ -61,8 +65,13 @@ _LOOK_FOR_EVENTS_S = 0.01  #: Gradio's poll interval; it delays an event by half
 _FORGET_EVERY_S = 5.0  #: between two looks for abandoned sessions
 
 
+class UnusableRootPath(ValueError):
+    """The path prefix is a path of the web UI's own, so that a proxy could not take it off."""
+
+
 def create_app(settings: Settings) -> FastAPI:
-    """The composition root: the FastAPI app of the web UI, with the Gradio pages mounted at `/`."""
+    """The composition root: the FastAPI app of the web UI, with the Gradio pages mounted at `/`. Raises
+    UnusableRootPath."""
     proxy_token = settings.proxy_token.get_secret_value()
     client = ControllerClient(
         *settings.controller_urls, api_key=settings.api_key, proxy_token=proxy_token, ca_file=settings.ca_file
@@ -70,12 +79,15 @@ def create_app(settings: Settings) -> FastAPI:
     registry = CollectorRegistry()
     metrics = Metrics(registry)
     boards = Boards(client, max_age_s=settings.webui_board_max_age_s)
+    peers = Peers(settings.peer_urls, proxy_token)
     pending_votes = PendingVotes(casting(client, boards.leaderboard), settings.webui_undo_s)
     turns = Turns(
         client, settings.webui_update_interval_s, boards.leaderboard, pending_votes, settings.webui_max_prompt_chars
     )
 
     background = BackgroundTasks()
+    belief = Belief(client, has_token=bool(proxy_token))
+    background.add("ask controllers for belief", belief.ask_round, every_s=EVERY_S)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -83,6 +95,7 @@ def create_app(settings: Settings) -> FastAPI:
         yield
         await background.stop()
         await pending_votes.close()
+        await peers.aclose()
         await client.aclose()
 
     app = bare_app(texts.BRAND, lifespan=lifespan)
@@ -97,6 +110,8 @@ def create_app(settings: Settings) -> FastAPI:
     async def ready() -> JSONResponse:
         is_ready = await client.is_ready()
         state: dict[str, Any] = {"controller": "ready" if is_ready else "unreachable"}
+        if not belief.is_whole:
+            state["visitors"] = "count as one"
         if background.failing:
             state["failing"] = list(background.failing)
         return JSONResponse(state, 200 if is_ready and not background.failing else 503)
@@ -113,18 +128,20 @@ def create_app(settings: Settings) -> FastAPI:
     add_csv_route(app, boards)
     add_feedback_route(app, client)  # before the forms of the history, which have paths like it
     add_history_pages(app, client)
-    add_admin_page(app, client)
     add_notice_routes(app, client, max_age_s=settings.webui_board_max_age_s)
-    with speaking(MARKS):
-        ui = build_ui(settings, client, turns, boards)
-        page_head = head()
+    prefix = settings.webui_root_path
+    with under(prefix):
+        add_admin_page(app, client, peers.own_id)
+        with speaking(MARKS):
+            ui = build_ui(settings, client, turns, boards)
+            page_head = head(peers.own_id)
     streams = OpenStreams()
     event_streams = EventStreams(ui._queue, streams.by_address.__getitem__)
-    add_connection_routes(app, event_streams, lambda session_hash: sessions.keep(session_hash))
+    add_connection_routes(app, peers.own_id, event_streams, lambda session_hash: sessions.keep(session_hash))
     with warnings.catch_warnings():
         # Gradio warns that it cannot render several pages on the server, although ssr_mode is off below.
         warnings.filterwarnings("ignore", "SSR mode is not supported", UserWarning)
-        gradio_app = _mount(app, ui)
+        gradio_app = _mount(app, ui, prefix)
     rates = EventRates(settings.webui_events_per_second)
     sessions = PageSessions(gradio_app, settings.webui_max_sessions, streams.is_read)
     background.add("forget abandoned sessions", sessions.forget_abandoned, every_s=_FORGET_EVERY_S)
@@ -145,19 +162,26 @@ def create_app(settings: Settings) -> FastAPI:
     app.add_middleware(JoinsOnce)
     app.add_middleware(Doors, metrics=metrics, calls=EventCalls(ui, max_bytes=MAX_BODY_BYTES))
     app.add_middleware(VisitorLanguage, default=settings.webui_language)
+    app.add_middleware(ToPeers, peers=peers, metrics=metrics, max_body_bytes=MAX_BODY_BYTES)
     hosts = Hosts(settings.allowed_hosts, is_open_locally=is_loopback(settings.webui_host))
     app.add_middleware(OriginGuard, hosts=hosts)
     app.add_middleware(RequestIds)
+    if prefix:
+        if own := own_path_under(prefix, paths_of(app.routes)):
+            raise UnusableRootPath(f"the web UI itself has the path {own!r}: choose another prefix than {prefix!r}")
+        app.add_middleware(Links, prefix=prefix)
+        app.add_middleware(PathPrefix, prefix=prefix)
     return app
 
 
-def _mount(app: FastAPI, ui: Any) -> App:
+def _mount(app: FastAPI, ui: Any, prefix: str) -> App:
     """Mount the pages, with Gradio's errors in the shape of ours: its own answers quote what was sent. Returns Gradio's
     app, which is not `ui.app`."""
     gr.mount_gradio_app(
         app,
         ui,
         path="/",
+        root_path=prefix,
         theme=build_theme(),
         css=style_sheet(GRADIO),
         favicon_path=str(ASSETS / "favicon.svg"),

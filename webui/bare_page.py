@@ -7,6 +7,7 @@ from html import escape
 
 from webui import texts
 from webui.languages import active
+from webui.links import link_to
 
 #: Colours of tokens.css, each for light and dark.
 _STYLE = (
@@ -26,5 +27,5 @@ def bare_page(sentence: str, title: str = texts.BRAND) -> str:
         f'<!doctype html><html lang="{active()}"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1"><meta name="robots" content="noindex">'
         f"<title>{full_title}</title><style>{_STYLE}</style></head><body><main><h1>{heading}</h1>"
-        f'<p>{sentence}</p><p><a href="/">{texts.TO_BATTLE}</a></p></main></body></html>'
+        f'<p>{sentence}</p><p><a href="{link_to("/")}">{texts.TO_BATTLE}</a></p></main></body></html>'
     )

@@ -13,6 +13,7 @@ from webui import sentences, texts
 from webui.bare_page import bare_page
 from webui.client import ControllerClient
 from webui.controllers import ControllerUnreachable
+from webui.links import link_to
 from webui.visitors import CHECK_PATH, Visitor, came_over_tls
 from wire.errors import ApiError
 from wire.voters import VoterCookies
@@ -25,16 +26,14 @@ def add_check_page(
     app: FastAPI, client: ControllerClient, cookies: VoterCookies, script_url: str, site_key: str
 ) -> None:
     """Add the page. `script_url`, `site_key`: those of the captcha's service."""
-    widget = (
-        f'<script src="{escape(script_url)}" async defer></script><form method="post" action="{CHECK_PATH}">'
-        f'<div class="cf-turnstile h-captcha g-recaptcha" data-sitekey="{escape(site_key)}"></div>'
-    )
+    script = f'<script src="{escape(script_url)}" async defer></script>'
+    widget = f'<div class="cf-turnstile h-captcha g-recaptcha" data-sitekey="{escape(site_key)}"></div>'
     policy = _policy(urlsplit(script_url).netloc)
 
     def page(sentence: str, status: int = 200) -> Response:
         headers = {"Content-Security-Policy": policy, "Cache-Control": "no-store"}
-        form = f"{widget}<p><button>{texts.CHECK_SEND}</button></p></form>"
-        return HTMLResponse(bare_page(f"{escape(sentence)}{form}"), status, headers)
+        form = f'<form method="post" action="{link_to(CHECK_PATH)}">{widget}<p><button>{texts.CHECK_SEND}</button></p>'
+        return HTMLResponse(bare_page(f"{escape(sentence)}{script}{form}</form>"), status, headers)
 
     @app.get(CHECK_PATH)
     async def show() -> Response:

@@ -85,6 +85,11 @@ class ControllerClient:
         """True if a controller answers its readiness probe within 3 s."""
         return await self._http.is_ready()
 
+    async def doubting_controllers(self, known: tuple[str, ...]) -> tuple[str, ...]:
+        """URLs of the controllers that ignore the visitors' addresses; one that does not answer is among them if it is
+        among `known`."""
+        return await self._http.doubting_controllers(known)
+
     async def models(self, visitor: Visitor) -> tuple[str, ...]:
         """Names of the models that are served now."""
         models = ModelList.model_validate(await self._http.json("GET", "/v1/models", visitor))

@@ -3,10 +3,11 @@
 from typing import Literal
 from urllib.parse import urlsplit
 
-from pydantic import Field, FilePath, SecretStr, field_validator, model_validator
+from pydantic import Field, FilePath, SecretStr, ValidationInfo, field_validator, model_validator
 from pydantic_settings import SettingsConfigDict
 
 from service_kit.origins import ALLOWED_HOSTS_HELP, AllowedHosts
+from service_kit.path_prefix import ROOT_PATH_HELP, RootPath
 from service_kit.settings import ServiceSettings
 from webui.languages import DEFAULT, LANGUAGES
 
@@ -24,6 +25,7 @@ class Settings(ServiceSettings):
         description="URL of the controller. With several, separated by commas, requests go to the next one when one "
         "does not answer.",
     )
+    webui_root_path: RootPath = Field(default="", description=f"{ROOT_PATH_HELP}.")
     api_key: str | None = Field(
         default=None, repr=False, description="Sent as a bearer token to a controller that asks for one."
     )
@@ -32,6 +34,12 @@ class Settings(ServiceSettings):
         default=SecretStr(""),
         description="Token that makes the controller believe the visitors' addresses that the web UI forwards; the "
         "same as the controller's. Without it all visitors count as one.",
+    )
+    webui_peers: str = Field(
+        default="",
+        description="URLs of all web UIs of the arena as they reach one another, separated by commas; of a name in an "
+        "http URL every address counts. With several web UIs behind a proxy without sticky sessions, a request that "
+        "comes to the wrong one is passed on. Needs the proxy token.",
     )
     identity: Literal["cookie", "invite", "header"] = Field(
         default="cookie",
@@ -119,6 +127,11 @@ class Settings(ServiceSettings):
     )
 
     @property
+    def peer_urls(self) -> tuple[str, ...]:
+        """The URLs of all web UIs, this one perhaps included."""
+        return tuple(filter(None, (url.strip() for url in self.webui_peers.split(","))))
+
+    @property
     def controller_urls(self) -> tuple[str, ...]:
         """The URLs of all controllers, in the order in which they are tried."""
         return tuple(filter(None, (url.strip() for url in self.controller_url.split(","))))
@@ -131,12 +144,20 @@ class Settings(ServiceSettings):
             )
         return self
 
-    @field_validator("controller_url")
+    @field_validator("controller_url", "webui_peers")
     @classmethod
-    def _are_urls(cls, value: str) -> str:
-        for url in value.split(","):
+    def _are_urls(cls, value: str, info: ValidationInfo) -> str:
+        for url in value.split(",") if value or info.field_name == "controller_url" else ():
             if urlsplit(url.strip()).scheme not in ("http", "https") or not urlsplit(url.strip()).hostname:
                 raise ValueError(f"{url.strip()!r} is not an http or https URL")
+        return value
+
+    @field_validator("webui_peers")
+    @classmethod
+    def _peers_believe_one_another(cls, value: str, info: ValidationInfo) -> str:
+        token = info.data.get("proxy_token")
+        if value and not (token and token.get_secret_value()):
+            raise ValueError("needs AGON_PROXY_TOKEN, by which web UIs believe one another")
         return value
 
     @field_validator("webui_language")

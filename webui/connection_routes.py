@@ -1,6 +1,5 @@
 """What a page asks to keep its connection: its event stream, and whether the server is there (assets/connection.js)."""
 
-import secrets
 from collections.abc import Callable
 from typing import Annotated
 
@@ -9,13 +8,14 @@ from fastapi.responses import JSONResponse
 
 from webui.event_stream import EventStreams
 from webui.limits import DATA, address_in
+from webui.peers import ALIVE
 
 
-def add_connection_routes(app: FastAPI, streams: EventStreams, keep: Callable[[str], None]) -> None:
-    """Add the routes, before Gradio's app is mounted. `keep` is told of each session whose page is open."""
-    server = secrets.token_hex(8)  # drawn at every start: a page of an earlier one has lost its session
+def add_connection_routes(app: FastAPI, server: str, streams: EventStreams, keep: Callable[[str], None]) -> None:
+    """Add the routes, before Gradio's app is mounted. `server`: the id of this process; a page of another one has lost
+    its session. `keep` is told of each session whose page is open."""
 
-    @app.get("/alive", include_in_schema=False)
+    @app.get(ALIVE, include_in_schema=False)
     async def alive(session_hash: str = "") -> Response:
         keep(session_hash)
         return JSONResponse({"server": server}, headers={"Cache-Control": "no-store"})

@@ -4,6 +4,7 @@ Every request carries the visitor's address in X-Forwarded-For, the visitor's co
 controllers believe the address, because they limit and count visitors, not this process. Knows no route but the probe.
 """
 
+import asyncio
 import json
 import logging
 from collections.abc import AsyncIterator
@@ -26,6 +27,7 @@ from wire.sse import SseDecoder, SseEvent
 
 _logger = logging.getLogger(__name__)
 
+_NOBODY = "192.0.2.1"  #: an address of documentation (RFC 5737)
 _TIMEOUT = httpx.Timeout(10.0)
 #: A stream may be silent while its request waits in a queue; the controller sends a keep-alive within twenty seconds.
 _ADMIN_TIMEOUT = httpx.Timeout(10.0, read=100.0)  #: a model that wakes, or that finishes its answers first
@@ -82,6 +84,20 @@ class ControllerHttp:
         if problem is not None and url not in self._tls_logged:
             self._tls_logged.add(url)
             log_event(_logger, "controller_not_trusted", logging.ERROR, controller=url, reason=f"it {problem}")
+
+    async def doubting_controllers(self, known: tuple[str, ...]) -> tuple[str, ...]:
+        """URLs of the controllers that ignore X-Forwarded-For of this web UI; one that does not answer within 3 s is
+        among them if it is among `known`."""
+        answers = await asyncio.gather(*(self._is_doubting(url) for url in self.controllers.urls))
+        pairs = zip(self.controllers.urls, answers, strict=True)
+        return tuple(url for url, doubts in pairs if (url in known if doubts is None else doubts))
+
+    async def _is_doubting(self, url: str) -> bool | None:
+        try:
+            answer = await self._client.get(f"{url}/ready", headers={"X-Forwarded-For": _NOBODY}, timeout=3.0)
+            return bool(answer.json().get("forwarded_address") == "ignored") if answer.is_success else None
+        except (httpx.HTTPError, ValueError, AttributeError):
+            return None
 
     async def json(self, method: str, path: str, visitor: Visitor, body: BaseModel | None = None) -> Any:
         """The JSON of one answer. Raises as `request` does."""

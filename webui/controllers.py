@@ -23,6 +23,11 @@ class Controllers:
         self._urls = tuple(url.rstrip("/") for url in urls)
         self._current = 0
 
+    @property
+    def urls(self) -> tuple[str, ...]:
+        """Addresses of all controllers, without a slash at their ends."""
+        return self._urls
+
     def __len__(self) -> int:
         return len(self._urls)
 

@@ -14,6 +14,7 @@ from webui.languages import active
 from webui.message_files import without_marks
 
 _HEAD: Final = b"<head>"
+_MANIFEST: Final = b'<link rel="manifest" href="/manifest.json" />'  #: there is none
 _IS_GRADIOS: Final = b"window.gradio_config"  #: our own pages have their whole head and say their language
 _HTML_LANGUAGE: Final = re.compile(rb'(<html\s+lang=")en"')
 
@@ -53,7 +54,7 @@ class PageHead:
     def _served(self, body: bytes) -> bytes:
         language = active()
         if _IS_GRADIOS in body:
-            body = body.replace(_HEAD, _HEAD + self._head, 1)
+            body = body.replace(_HEAD, _HEAD + self._head, 1).replace(_MANIFEST, b"", 1)
             body = _HTML_LANGUAGE.sub(rb'\g<1>%s"' % language.encode(), body, count=1)
         return without_marks(body, language)
 

@@ -17,6 +17,7 @@ from service_kit.request_context import serving
 from service_kit.request_ids import request_id_of
 from webui import texts
 from webui.languages import active, speaking
+from webui.links import prefix_in, under
 from webui.visitor_language import language_in
 
 _logger = logging.getLogger(__name__)
@@ -37,7 +38,8 @@ class QuietBlocks(gr.Blocks):
         gr.Error, which Gradio shows and does not print, if it fails."""
         sent = getattr(kwargs.get("request"), "request", None)
         language = active() if sent is None else language_in(sent.scope, active())
-        with speaking(language), serving(None if sent is None else request_id_of(sent.scope)):
+        prefix = "" if sent is None else prefix_in(sent.scope)
+        with speaking(language), under(prefix), serving(None if sent is None else request_id_of(sent.scope)):
             try:
                 done = await super().process_api(block_fn, *args, **kwargs)
                 is_end = kwargs.get("iterator") is not None and not done["is_generating"]

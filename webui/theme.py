@@ -7,6 +7,7 @@ from typing import Any
 import gradio as gr
 
 from webui import texts
+from webui.links import link_to
 from webui.styles import HEAD, style_sheet
 
 ASSETS = Path(__file__).parent / "assets"
@@ -22,6 +23,11 @@ _SANS = (
     "sans-serif",
 )
 _MONO = ("ui-monospace", "SFMono-Regular", "Menlo", "Consolas", "DejaVu Sans Mono", "monospace")
+
+
+def root_meta() -> str:
+    """The tag by which scripts know the path prefix."""
+    return f'<meta name="agon-root" content="{link_to("")}">'
 
 
 def build_theme() -> Any:
@@ -64,8 +70,9 @@ def build_theme() -> Any:
     return theme
 
 
-def head() -> str:
-    """Scripts and meta tags of every page, inline: one request fewer, and no file to serve."""
+def head(server: str) -> str:
+    """Scripts and meta tags of every page, inline: one request fewer, and no file to serve. `server`: the id of this
+    process, which keeps the events of a page that it serves (peers.py)."""
     names = ("first_paint", "language", "connection", "events", "agon", "answers", "toast", "notices", "feedback")
     script = "".join((ASSETS / f"{name}.js").read_text(encoding="utf-8") for name in names)
     words = {
@@ -77,7 +84,8 @@ def head() -> str:
         "conversation": texts.THREAD_LABEL,
         **{f"answer-{side}": name for side, name in texts.ANSWER_OF_SIDE.items()},
     }
-    metas = "".join(f'<meta name="agon-{name}" content="{escape(text)}">' for name, text in words.items())
+    metas = root_meta() + f'<meta name="agon-server" content="{server}">'
+    metas += "".join(f'<meta name="agon-{name}" content="{escape(text)}">' for name, text in words.items())
     return (
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f'<meta name="color-scheme" content="light dark">{metas}'

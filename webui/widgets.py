@@ -8,6 +8,7 @@ import gradio as gr
 
 from webui import sentences, texts
 from webui.languages import DEFAULT, LANGUAGES, speaking
+from webui.links import link_to
 from webui.message_files import texts_of
 
 _LATEX: list[dict[str, str | bool]] = [
@@ -31,14 +32,14 @@ def header_markup(path: str, *, has_languages: bool = True) -> str:
     """The same for pages without Gradio."""
     pages = sentences.pages()
     links = "".join(
-        f'<a href="{target}"{" aria-current=page" if target == path else ""}>{escape(name)}</a>'
+        f'<a href="{link_to(target)}"{" aria-current=page" if target == path else ""}>{escape(name)}</a>'
         for target, name in pages
     )
     # A page of conversations hides its introduction, title included, once one has begun.
     title = next((f'<h1 class="agon-said">{escape(name)}</h1>' for at, name in pages[:3] if at == path), "")
     return (
-        f'<header class="agon-header"><a class="agon-brand" href="/">{_MARK}<span>{texts.BRAND}</span></a>{title}'
-        f'<nav aria-label="{texts.BRAND}">{links}</nav>'
+        f'<header class="agon-header"><a class="agon-brand" href="{link_to("/")}">{_MARK}<span>{texts.BRAND}</span></a>'
+        f'{title}<nav aria-label="{texts.BRAND}">{links}</nav>'
         f"{language_picker() if has_languages else ''}{theme_button('agon-theme')}</header>"
     )
 
@@ -105,8 +106,8 @@ def intro(title: str, lead: str) -> gr.HTML:
     """Title and lead of a page, with a link to About."""
     return gr.HTML(
         f'<div class="agon-intro"><h2>{escape(title)}</h2><p>{escape(lead)} '
-        f'<a href="{texts.ABOUT_PATH}">{texts.ABOUT_LINK}</a> &middot; '
-        f'<a href="{texts.HISTORY_PATH}">{texts.HISTORY}</a></p></div>',
+        f'<a href="{link_to(texts.ABOUT_PATH)}">{texts.ABOUT_LINK}</a> &middot; '
+        f'<a href="{link_to(texts.HISTORY_PATH)}">{texts.HISTORY}</a></p></div>',
         apply_default_css=False,
     )
 

@@ -42,6 +42,11 @@ class Ready(_Frozen):
 
     status: Literal["ready"]
     models: int = Field(description="models that have a ready worker")
+    forwarded_address: Literal["believed", "ignored"] | None = Field(
+        default=None,
+        description="whether the X-Forwarded-For of this request counts; `ignored`: its sender's visitors count as "
+        "one. Absent where the request has none",
+    )
 
 
 class Version(_Frozen):

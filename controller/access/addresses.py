@@ -43,7 +43,7 @@ class Addresses:
     def __init__(self, trusted_proxies: tuple[IPv4Network | IPv6Network, ...], proxy_token: str) -> None:
         self._trusted = trusted_proxies
         self._token_digest = _digest(proxy_token) if proxy_token else None
-        self._has_warned = False
+        self._warned_of: set[str] = set()
 
     def is_from_proxy(self, request: Request) -> bool:
         """Whether the request comes from a trusted proxy, which may say who its visitor is."""
@@ -57,7 +57,7 @@ class Addresses:
         forwarded = request.headers.getlist("x-forwarded-for")
         is_trusted = self._is_trusted(address) or self._has_token(request)
         if forwarded and not is_trusted:
-            self._warn()
+            self._warn(shows_token=PROXY_TOKEN_HEADER in request.headers)
         for hop in reversed(",".join(forwarded).split(",")[-_MAX_HOPS:]):
             parsed = _parse(hop) if is_trusted else None
             if parsed is None:
@@ -74,12 +74,21 @@ class Addresses:
         peer = _parse(request.client.host)
         return peer is None or peer.is_loopback or peer == _parse(str(server[0]))
 
-    def _warn(self) -> None:
-        """Once: every client can send the header, and must not fill the log with it."""
-        if not self._has_warned:
-            self._has_warned = True
-            hint = "X-Forwarded-For of an unknown proxy; see AGON_TRUSTED_PROXIES and AGON_PROXY_TOKEN"
-            log_event(_logger, "forwarded_address_ignored", logging.WARNING, hint=hint)
+    def _warn(self, *, shows_token: bool) -> None:
+        """Once of each event: every client can send the headers, and must not fill the log with them."""
+        if not shows_token:
+            event = "forwarded_address_ignored"
+            hint = "X-Forwarded-For of a proxy that shows no token: name its address in AGON_TRUSTED_PROXIES"
+        elif self._token_digest is None:
+            event = "proxy_token_not_set"
+            hint = "a web UI shows a proxy token, and this controller has none: set AGON_PROXY_TOKEN to the same"
+        else:
+            event = "proxy_token_wrong"
+            hint = "a web UI or proxy shows another token than AGON_PROXY_TOKEN of this controller"
+        if event not in self._warned_of:
+            self._warned_of.add(event)
+            meaning = "all its visitors share one rate limit and, without cookies, one identity"
+            log_event(_logger, event, logging.WARNING, hint=hint, meaning=meaning)
 
     def _has_token(self, request: Request) -> bool:
         shown = request.headers.get(PROXY_TOKEN_HEADER)

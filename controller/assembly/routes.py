@@ -1,5 +1,7 @@
 """Who may call which route, and the parts that it is given."""
 
+from dataclasses import replace
+
 from fastapi import APIRouter, FastAPI
 
 from controller.access.addresses import Addresses
@@ -77,7 +79,7 @@ def add_routes(
     limits = RateLimiter(base.store, base.keys, base.metrics, rates, base.failures.note_rate_limited)
     clock = workers.table.store_time
     terms = Terms(base.store, base.keys, base.state, battles.voters.lasting, clock)
-    add_health_routes(open_, base.store, base.background, workers.table, settings.processes_file)
+    add_health_routes(open_, base.store, base.background, workers.table, addresses, settings.processes_file)
     runners = (battles.runner, chats.runner)
     add_metrics_route(open_ if settings.public_metrics else admin, base.metrics, workers.table, runners)
     arena = ArenaBackend(
@@ -136,7 +138,8 @@ def add_routes(
         ("worker", worker),
         ("admin", admin),
     )
-    add_api_docs(app, CONTROLLER_DOC, routers, is_served=settings.api_docs)
+    about = replace(CONTROLLER_DOC, server=settings.root_path or CONTROLLER_DOC.server)
+    add_api_docs(app, about, routers, is_served=settings.api_docs)
 
 
 def _cookie_secret(settings: Settings) -> str:

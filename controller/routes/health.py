@@ -3,11 +3,13 @@
 from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
+from typing import Literal
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, Response
 from prometheus_client import CONTENT_TYPE_LATEST
 
+from controller.access.addresses import Addresses
 from controller.battles.turn_runner import TurnRunner
 from controller.metrics import Metrics
 from controller.store.store import Store
@@ -19,7 +21,12 @@ from wire.probes import Health, ProcessHealth, ProcessList, Ready, Version
 
 
 def add_health_routes(
-    router: APIRouter, store: Store, background: BackgroundTasks, table: RoutingTable, processes_file: Path | None
+    router: APIRouter,
+    store: Store,
+    background: BackgroundTasks,
+    table: RoutingTable,
+    addresses: Addresses,
+    processes_file: Path | None,
 ) -> None:
     """Add liveness, readiness and version. processes_file: written by the supervisor; None: there is none."""
 
@@ -33,13 +40,17 @@ def add_health_routes(
 
     @router.get("/ready")
     @documented("Probes", "May it get traffic", answer=Ready, errors=(ErrorCode.STORE_UNAVAILABLE, ErrorCode.NOT_READY))
-    async def ready() -> Response:
+    async def ready(request: Request) -> Response:
         """200 when the store answers and all background work succeeds. A controller without models is ready too:
-        they come and go."""
+        they come and go. A web UI learns here whether its visitors' addresses are believed."""
         await store.ping()
         if background.failing:
             raise ApiError(ErrorCode.NOT_READY, f"Background work fails: {', '.join(background.failing)}.")
-        return JSONResponse({"status": "ready", "models": len(table.ready_models())})
+        forwarded: Literal["believed", "ignored"] | None = None
+        if "x-forwarded-for" in request.headers:
+            forwarded = "believed" if addresses.is_from_proxy(request) else "ignored"
+        answer = Ready(status="ready", models=len(table.ready_models()), forwarded_address=forwarded)
+        return JSONResponse(answer.model_dump(exclude_none=True))
 
     @router.get("/version")
     @documented("Probes", "Which version runs", answer=Version, errors=())

@@ -185,6 +185,18 @@ def test_a_compiler_that_is_there_is_not_installed(monkeypatch: pytest.MonkeyPat
     assert installs == []
 
 
+def test_proxies_that_are_there_are_not_installed(monkeypatch: pytest.MonkeyPatch, installs: list[list[str]]) -> None:
+    monkeypatch.setattr(bootstrap, "PROXY_NAMES", {"nginx": (sys.executable,), "caddy": (sys.executable,)})
+    bootstrap.ensure_proxies()
+    assert installs == []
+
+
+def test_without_root_it_says_how_to_get_nginx(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shutil, "which", lambda name: None)
+    with pytest.raises(SystemExit, match="apt install nginx"):
+        bootstrap.ensure_proxies()
+
+
 def test_without_root_it_says_how_to_get_a_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shutil, "which", lambda name: None)
     with pytest.raises(SystemExit, match="apt install g"):

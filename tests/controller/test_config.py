@@ -30,6 +30,11 @@ def test_the_process_without_tokens_ends_with_a_message(
     assert "AGON_WORKER_TOKEN must be set" in capsys.readouterr().err
 
 
+def test_a_path_prefix_that_is_an_own_path_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match="AGON_ROOT_PATH: the controller itself has the path"):
+        create_app(Settings(**TOKENS, root_path="/arena"))
+
+
 def test_a_short_token_is_refused() -> None:
     with pytest.raises(ConfigurationError):
         create_app(Settings(worker_token=SecretStr("short"), admin_token=SecretStr("a" * 20)))

@@ -3,12 +3,7 @@
 The processes of this arena are started by this test and not by `agon up`: two controllers, two workers a model.
 """
 
-import json
-import os
-import re
-import signal
-import subprocess
-import sys
+import ssl
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -17,141 +12,21 @@ from pathlib import Path
 
 import httpx
 import pytest
-from playwright.sync_api import Browser, Page, Request, sync_playwright
+from playwright.sync_api import Browser, Page, Request, Response, sync_playwright
 
-from cli.arena.embedded_redis import EmbeddedRedis, find_binary
-from tests.e2e.arena import free_ports
+from tests.e2e.processes import PREFIX, PROXIES, TOKENS, WEBUIS, Processes, echo_processes
+from tests.e2e.proxies import CA, caddy_command, nginx_command
 from webui import texts
 
-READY_S = 120.0
 PATIENCE_MS = 60_000
+JSON = {"Content-Type": "application/json"}
 QUESTION = " ".join(f"word{number}" for number in range(1, 121))
-TOKENS_PER_S = "25"
-RESTART_AFTER_S = 1.0  #: after its death, as the supervisor does
-TOKENS = {"AGON_WORKER_TOKEN": "kills-worker-token-0123456789", "AGON_ADMIN_TOKEN": "kills-admin-token-0123456789"}
-WORKERS = ("left-1", "left-2", "right-1", "right-2")
-
-
-@dataclass
-class Processes:
-    """The processes of one arena by role. All can be killed and started again at the same ports."""
-
-    commands: dict[str, list[str]]
-    environment: dict[str, str]
-    logs: Path
-    ports: dict[str, int]
-    running: dict[str, "subprocess.Popen[bytes]"] = field(default_factory=dict)
-    client: httpx.Client = field(default_factory=lambda: httpx.Client(trust_env=False, verify=False, timeout=10))
-
-    def start(self, role: str) -> None:
-        with open(self.logs / f"{role}.log", "ab") as log:
-            self.running[role] = subprocess.Popen(
-                self.commands[role], env=self.environment, stdout=log, stderr=subprocess.STDOUT
-            )
-
-    def kill(self, role: str) -> None:
-        self.running[role].send_signal(signal.SIGKILL)
-        self.running[role].wait()
-
-    def restart(self, role: str) -> None:
-        """As the supervisor does: some time after the death."""
-        time.sleep(RESTART_AFTER_S)
-        self.start(role)
-
-    def url(self, role: str) -> str:
-        return f"http://127.0.0.1:{self.ports[role]}"
-
-    def get(self, role: str, path: str) -> httpx.Response | None:
-        token = TOKENS["AGON_WORKER_TOKEN" if role in WORKERS else "AGON_ADMIN_TOKEN"]
-        headers = {"Authorization": f"Bearer {token}"}
-        try:
-            return self.client.get(self.url(role) + path, headers=headers)
-        except httpx.HTTPError:
-            return None
-
-    def wait_ready(self) -> None:
-        """Wait until every process answers and both controllers route to all four workers."""
-        deadline = time.monotonic() + READY_S
-        while not self._is_ready():
-            assert time.monotonic() < deadline, self.report()
-            time.sleep(0.1)
-
-    def _is_ready(self) -> bool:
-        ready = self.get("webui", "/ready")
-        if ready is None or ready.status_code != 200:
-            return False
-        for role in ("controller-1", "controller-2"):
-            workers = self.get(role, "/arena/workers")
-            if workers is None or workers.status_code != 200:
-                return False
-            if sum(row["state"] == "ready" and row["last_heartbeat_age_s"] < 3 for row in workers.json()) != 4:
-                return False
-        return True
-
-    def busy_worker(self) -> str:
-        """A worker that answers now."""
-        deadline = time.monotonic() + 10
-        while time.monotonic() < deadline:
-            for role in WORKERS:
-                metrics = self.get(role, "/metrics")
-                if metrics is not None and re.search(r"^agon_requests_running\S* [1-9]", metrics.text, re.MULTILINE):
-                    return role
-        raise AssertionError("no worker answers anything")
-
-    def votes(self) -> list[str]:
-        """Battle ids of all recorded votes."""
-        deadline = time.monotonic() + READY_S
-        while (answer := self.get("controller-2", "/arena/votes")) is None or answer.status_code != 200:
-            assert time.monotonic() < deadline, self.report()
-            time.sleep(0.1)
-        return [json.loads(line)["battle_id"] for line in answer.text.splitlines()]
-
-    def report(self) -> str:
-        return "\n".join(f"--- {log.name}\n{log.read_text()[-1500:]}" for log in sorted(self.logs.glob("*.log")))
 
 
 @pytest.fixture(scope="module")
 def processes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Processes]:
-    folder = tmp_path_factory.mktemp("kills")
-    model = folder / "model"
-    model.mkdir()
-    (model / "config.json").write_text(json.dumps({"model_type": "echo"}))
-    store = EmbeddedRedis(folder / "store", find_binary())
-    store.prepare()
-    first = free_ports(5).controller
-    ports = {role: first + number for number, role in enumerate(("controller-1", "controller-2", "webui", *WORKERS))}
-    urls = [f"http://127.0.0.1:{ports[role]}" for role in ("controller-1", "controller-2")]
-
-    def service(package: str, role: str, *flags: str) -> list[str]:
-        return [sys.executable, "-P", "-m", package, "--port", str(ports[role]), *flags]
-
-    commands = {
-        "store": list(store.command),
-        "controller-1": service("controller", "controller-1"),
-        "controller-2": service("controller", "controller-2"),
-        "webui": service("webui", "webui", "--controller", ",".join(urls)),
-        **{
-            role: service(
-                *("model_worker", role, "--model", f"{role.partition('-')[0]}={model}", "--engine", "echo"),
-                *("--controller", urls[0], "--controller", urls[1]),
-            )
-            for role in WORKERS
-        },
-    }
-    own = {name: value for name, value in os.environ.items() if not name.startswith(("AGON_", "REDIS_"))}
-    settings = {"AGON_REDIS_URL": store.url, "AGON_ECHO_TOKENS_PER_S": TOKENS_PER_S, "AGON_WEBUI_UNDO_S": "1"}
-    environment = {**own, **TOKENS, **settings}
-    found = Processes(commands, environment, folder, ports)
-    try:
-        for role in commands:
-            found.start(role)
-        found.wait_ready()
+    with echo_processes(tmp_path_factory.mktemp("kills")) as found:
         yield found
-    finally:
-        found.client.close()
-        for process in found.running.values():
-            process.kill()
-            process.wait()
 
 
 @pytest.fixture(scope="module")
@@ -178,7 +53,7 @@ def page(browser: Browser, processes: Processes) -> Iterator[Page]:
     page.on("request", lambda request: note("begun", request))
     page.on("requestfinished", lambda request: note("ended", request))
     page.on("requestfailed", lambda request: note("ended", request))
-    page.goto(processes.url("webui"))
+    page.goto(f"{processes.url('webui')}{PREFIX}/")
     page.locator(".agon-intro").wait_for()
     give_up_at = time.monotonic() + PATIENCE_MS / 1000
     num_quiet = 0
@@ -217,7 +92,7 @@ def finish_and_vote(page: Page, processes: Processes) -> None:
     assert len(set(after)) == len(after)
 
 
-@pytest.mark.parametrize("role", ["webui", "worker", "store", "controller-1"])
+@pytest.mark.parametrize("role", ["webui", "worker", "store"])
 def test_a_killed_process_is_a_pause(page: Page, processes: Processes, role: str, tmp_path: Path) -> None:
     ask(page)
     killed = processes.busy_worker() if role == "worker" else role
@@ -234,7 +109,7 @@ def test_a_killed_process_is_a_pause(page: Page, processes: Processes, role: str
 
 
 def test_a_chat_goes_on_when_its_controller_and_the_web_ui_are_killed(page: Page, processes: Processes) -> None:
-    page.goto(f"{processes.url('webui')}/chat")
+    page.goto(f"{processes.url('webui')}{PREFIX}/chat")
     page.wait_for_function("document.querySelector('#model input')?.value === 'left'")
     page.fill("#prompt textarea", QUESTION)
     page.click("#send")
@@ -288,3 +163,172 @@ def test_an_idle_page_notices_that_the_web_ui_was_restarted(page: Page, processe
     processes.restart("webui")
     page.wait_for_function("window.isFirst === undefined")
     page.locator("#prompt textarea").wait_for()
+
+
+@dataclass(frozen=True)
+class Proxied:
+    """The arena as the world sees it, through nginx with TLS, a path prefix and two web UIs."""
+
+    url: str  #: without a slash at its end
+    port: int
+    processes: Processes
+    tls: ssl.SSLContext
+    client: httpx.Client
+
+
+@pytest.fixture(scope="module")
+def proxied(processes: Processes, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Proxied]:
+    folder = tmp_path_factory.mktemp("nginx")
+    processes.commands["nginx"] = nginx_command(folder, processes.ports["nginx"], processes.ports)
+    processes.start(WEBUIS[1])
+    processes.start("nginx")
+    processes.wait_ready()
+    port = processes.ports["nginx"]
+    tls = ssl.create_default_context(cafile=CA)
+    with httpx.Client(trust_env=False, verify=tls, timeout=30) as client:
+        yield Proxied(f"https://127.0.0.1:{port}{PREFIX}", port, processes, tls, client)
+
+
+@dataclass
+class PublicVisit:
+    """A page of a visitor behind nginx, and everything about it that should not be."""
+
+    page: Page
+    url: str
+    problems: list[str] = field(default_factory=list)
+    is_cut: bool = False  #: while servers are killed, requests fail
+
+    def note_console(self, kind: str, text: str) -> None:
+        if kind == "error" and not self.is_cut:
+            self.problems.append(text)
+
+    def note_response(self, response: Response) -> None:
+        if response.status >= 400 and not self.is_cut:
+            self.problems.append(f"{response.status} {response.url}")
+
+    def note_request(self, request: Request) -> None:
+        if request.url.startswith("https:") and not request.url.startswith(f"{self.url}/"):
+            self.problems.append(f"outside of the prefix: {request.url}")
+
+
+@pytest.fixture
+def public(browser: Browser, proxied: Proxied) -> Iterator[PublicVisit]:
+    """The first page of a new visitor."""
+    proxied.processes.wait_ready()
+    context = browser.new_context(viewport={"width": 1280, "height": 800}, ignore_https_errors=True)
+    page = context.new_page()
+    page.set_default_timeout(PATIENCE_MS)
+    visit = PublicVisit(page, proxied.url)
+    page.on("console", lambda message: visit.note_console(message.type, message.text))
+    page.on("response", visit.note_response)
+    page.on("request", visit.note_request)
+    page.goto(f"{proxied.url}/")
+    page.locator(".agon-intro").wait_for()
+    yield visit
+    context.close()
+
+
+def server_of(page: Page, processes: Processes) -> str:
+    """The web UI that keeps the page's events."""
+    wanted = page.locator("meta[name=agon-server]").get_attribute("content")
+    for role in WEBUIS:
+        answer = processes.get(role, "/alive")
+        if answer is not None and answer.json()["server"] == wanted:
+            return role
+    raise AssertionError("the page's server is none of ours")
+
+
+def test_behind_a_proxy_a_web_ui_and_a_controller_die_during_a_battle(public: PublicVisit, proxied: Proxied) -> None:
+    page, processes = public.page, proxied.processes
+    ask(page)
+    killed = [server_of(page, processes), processes.busy_controller()]
+    other = next(role for role in WEBUIS if role not in killed)
+    metrics = processes.get(other, "/metrics")
+    assert metrics is not None
+    assert 'agon_webui_passed_on_total{outcome="answered"}' in metrics.text  # not sticky: it got requests of this page
+    assert public.problems == []
+    page.fill("#prompt textarea", "typed meanwhile")
+    public.is_cut = True
+    for role in killed:
+        processes.kill(role)
+    finish_and_vote(page, processes)
+    assert page.input_value("#prompt textarea") == "typed meanwhile"
+    assert server_of(page, processes) == other
+    assert [proxied.client.get(f"{proxied.url}{path}").status_code for path in ("/", "/api/ready") * 3] == [200] * 6
+    for role in killed:
+        processes.restart(role)
+
+
+def test_all_pages_work_under_the_prefix(public: PublicVisit, proxied: Proxied, tmp_path: Path) -> None:
+    page = public.page
+    page.fill("#prompt textarea", "Hello")
+    page.click("#send")
+    page.click("#vote-left")
+    kept = page.locator(".agon-keep").get_attribute("href") or ""
+    for number in range(page.locator(".agon-header nav a").count()):
+        page.locator(".agon-header nav a").nth(number).click()
+        page.locator("#send, #board :is(table, .agon-worker)").first.wait_for()
+        page.screenshot(path=tmp_path / f"page-{number}.png")
+    page.goto(f"{proxied.url}/leaderboard/")  # Gradio redirects to the spelling without the slash
+    file = page.locator("#csv-ratings").get_attribute("href") or ""
+    assert page.context.request.get(f"https://127.0.0.1:{proxied.port}{file}").text().startswith("model,")
+
+    page.goto(f"https://127.0.0.1:{proxied.port}{kept}")
+    page.click("#share")
+    page.click("#link")
+    page.locator("nav a", has_text=texts.HISTORY).click()
+    page.locator(".battles a").first.click()
+    page.click("#forget")
+    page.wait_for_url(f"{proxied.url}/history")
+    page.goto(f"{proxied.url}/about")
+    page.locator(".agon-about h1").wait_for()
+
+    page.locator(".agon-language summary").click()
+    with page.expect_navigation():
+        page.locator("[data-language=de]").click()
+    assert page.evaluate("document.documentElement.lang") == "de"
+    assert {(cookie["path"], cookie["secure"]) for cookie in page.context.cookies()} == {(PREFIX, True)}
+
+    page.goto(f"{proxied.url}/admin")
+    page.fill("#token", TOKENS["AGON_ADMIN_TOKEN"])
+    page.click("#sign-in button")
+    page.locator("#desk section").first.wait_for()
+    page.screenshot(path=tmp_path / "admin.png")
+    assert [problem for problem in public.problems if "/admin/desk" not in problem and "401" not in problem] == []
+
+
+@pytest.mark.parametrize("proxy", PROXIES)
+def test_the_api_through_a_proxy(proxied: Proxied, proxy: str, tmp_path: Path) -> None:
+    processes = proxied.processes
+    url = f"https://127.0.0.1:{processes.ports[proxy]}{PREFIX}"
+    if proxy not in processes.running:
+        processes.commands[proxy] = caddy_command(tmp_path, processes.ports[proxy], processes.ports)
+        processes.start(proxy)
+        processes.wait_answer(f"{url}/ready")
+    client = proxied.client
+    assert client.get(f"{url}/api/openapi.json").json()["servers"] == [{"url": f"{PREFIX}/api"}]
+    assert f"{PREFIX}/api" in client.get(f"{url}/api/docs").text
+    assert client.post(f"{url}/api/internal/workers/heartbeat").status_code == 404
+    assert client.get(f"{url}/api/ready", headers={"X-Long": "x" * 12_000}).status_code == 200
+    too_large = client.post(f"{url}/api/v1/chat/completions", content=b" " * 1_500_000, headers=JSON)
+    assert too_large.json()["error"]["code"] == "request_too_large"
+
+    request = {"model": "left", "messages": [{"role": "user", "content": QUESTION}], "stream": True, "max_tokens": 20}
+    arrivals = []
+    with client.stream("POST", f"{url}/api/v1/chat/completions", json=request) as answer:
+        for _ in answer.iter_raw():
+            arrivals.append(time.monotonic())
+    assert arrivals[-1] - arrivals[0] > 0.3  # 20 tokens at 25 a second, not all at once
+    assert len(arrivals) > 5
+
+
+def test_clients_behind_a_proxy_have_their_own_addresses(proxied: Proxied) -> None:
+    request = {"model": "left", "messages": [{"role": "user", "content": "Hello"}]}
+    remaining = []
+    for address in ("127.0.0.77", "127.0.0.77", "127.0.0.78"):
+        transport = httpx.HTTPTransport(local_address=address, verify=proxied.tls)
+        with httpx.Client(transport=transport, timeout=30) as client:
+            forged = {"X-Forwarded-For": "203.0.113.9"}
+            answer = client.post(f"{proxied.url}/api/v1/chat/completions", json=request, headers=forged)
+        remaining.append(int(answer.headers["x-ratelimit-remaining-requests"]))
+    assert remaining[1] < remaining[0] == remaining[2]

@@ -40,9 +40,9 @@ _THEME = (
 _NEVER_STORED = {"Cache-Control": "no-store"}
 
 
-def add_admin_page(app: FastAPI, client: ControllerClient) -> None:
-    """Add the page and the requests of its script."""
-    page = _page()
+def add_admin_page(app: FastAPI, client: ControllerClient, server: str) -> None:
+    """Add the page and the requests of its script. `server`: the id of this process."""
+    page = _page(server)
 
     @app.get(PATH)
     async def show() -> Response:
@@ -116,7 +116,7 @@ def _away() -> ApiError:
     return ApiError(ErrorCode.STORE_UNAVAILABLE, words.UNREACHABLE)
 
 
-def _page() -> str:
+def _page(server: str) -> str:
     """The page before the administrator has signed in, with the head that all pages share. It is in English."""
     script = (ASSETS / "admin.js").read_text(encoding="utf-8")
     header = header_markup(PATH, has_languages=False)
@@ -124,7 +124,7 @@ def _page() -> str:
     data = "".join(f' data-{name}="{escape(sentence)}"' for name, sentence in sentences.items())
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
-        f'{head()}<meta name="robots" content="noindex">'
+        f'{head(server)}<meta name="robots" content="noindex">'
         f"<title>{words.TITLE} - {texts.BRAND}</title><style>{style_sheet(ADMIN)}</style></head>"
         f'<body><script>{_THEME}</script><div class="agon-admin-page"><div id="agon-top">{header}</div>'
         f'<main id="agon-admin"{data}><h1>{words.TITLE}</h1><p class="agon-admin-help">{words.LEAD}</p>'

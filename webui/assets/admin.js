@@ -3,8 +3,9 @@
 (() => {
   "use strict";
 
-  const TOKEN_KEY = "agon-admin-token";
-  const PATH = "/admin";
+  const ROOT = document.querySelector("meta[name=agon-root]").content; // the path prefix
+  const TOKEN_KEY = `agon-admin-token${ROOT}`; // arenas under other prefixes of this host have other tokens
+  const PATH = `${ROOT}/admin`;
   const REFUSED = [401, 403];
 
   const find = (id) => document.getElementById(id);

@@ -4,6 +4,7 @@
   "use strict";
 
   const BRAND = "Agon";
+  const ROOT = document.querySelector("meta[name=agon-root]").content; // the path prefix
   const THEME_KEY = "agon-theme";
   const VOTE_KEYS = { ArrowLeft: "vote-left", ArrowRight: "vote-right", ArrowUp: "vote-up", ArrowDown: "vote-down" };
   // For this long after the vote bar has appeared keys do not vote: the key may have been pressed for something else.
@@ -192,7 +193,7 @@
     const current = document.querySelector(".agon-header a[aria-current]") ?? document.querySelector(".agon-about h1");
     if (!current) return;
     showPlace(current);
-    const title = location.pathname === "/" ? BRAND : `${current.textContent} - ${BRAND}`;
+    const title = location.pathname === `${ROOT}/` ? BRAND : `${current.textContent} - ${BRAND}`;
     if (document.title !== title) document.title = title;
   }
 

@@ -4,7 +4,9 @@
 window.agonConnection = (() => {
   "use strict";
 
-  const ALIVE = "/alive";
+  const content = (name) => document.querySelector(`meta[name=agon-${name}]`).content;
+  const ALIVE = `${content("root")}/alive`;
+  const SERVER_HEADER = "X-Agon-Server";
   const TYPED_KEY = `agon-typed ${location.pathname}`;
   const LOOK_EVERY_MS = 700; // while the server is away
   const QUIET_MS = 800; // a shorter cut is not worth a notice
@@ -15,8 +17,15 @@ window.agonConnection = (() => {
   const send = window.fetch.bind(window);
   const pause = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
 
+  // Names the server that has this page's events: a proxy may take the request to another one, which passes it on.
+  function sendToServer(input, init) {
+    const headers = new Headers(init?.headers ?? input.headers);
+    headers.set(SERVER_HEADER, server);
+    return send(input, { ...init, headers });
+  }
+
   const connection = {
-    send,
+    send: sendToServer,
     pause,
     session: "", // Gradio's name for this page
     isLeaving: false, // the visitor leaves the page: broken requests mean nothing
@@ -26,12 +35,12 @@ window.agonConnection = (() => {
     back,
     lost,
   };
-  let server = null; // the start of the server that this page talks to
+  let server = content("server"); // the start of the server that this page talks to
   let looking = null;
 
   async function askServer() {
     const url = `${ALIVE}?session_hash=${encodeURIComponent(connection.session)}`;
-    const answer = await send(url, { cache: "no-store", signal: AbortSignal.timeout(ANSWER_MS) });
+    const answer = await sendToServer(url, { cache: "no-store", signal: AbortSignal.timeout(ANSWER_MS) });
     if (!answer.ok) throw new Error(`status ${answer.status}`);
     return (await answer.json()).server;
   }
@@ -65,16 +74,26 @@ window.agonConnection = (() => {
       }
       try {
         const now = await askServer();
-        const isAnother = server !== null && now !== server;
+        const isAnother = now !== server;
         if (connection.mustReload || (isAnother && !connection.canGoOn())) return reload();
-        if (isAnother) await connection.goOn();
-        server = now;
+        if (isAnother) await moveTo(now);
         showAway(false);
         return undefined;
       } catch {
         if (performance.now() - since > QUIET_MS) showAway(true);
         await pause(LOOK_EVERY_MS);
       }
+    }
+  }
+
+  async function moveTo(another) {
+    const before = server;
+    server = another;
+    try {
+      await connection.goOn();
+    } catch (error) {
+      server = before;
+      throw error;
     }
   }
 

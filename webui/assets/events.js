@@ -45,6 +45,7 @@
   };
 
   connection.goOn = async () => {
+    lastNumber = 0; // the other server counts its own messages
     for (const [id, event] of running) {
       const response = await send(event.input, event.init);
       if (!response.ok) throw new TypeError(`status ${response.status}`);
@@ -71,6 +72,7 @@
 
   const isAbort = (error) => error.name === "AbortError" || connection.isLeaving;
   const isAway = (response) => [502, 504].includes(response.status);
+  const isGone = (response) => isAway(response) && response.headers.has("X-Agon-Server"); // another server said so
   const waitOf = (response) => Math.min(Number(response.headers.get("Retry-After")) || 0, MAX_WAIT_S);
 
   // A response whose body has arrived: a connection can break between head and body, too.
@@ -87,6 +89,10 @@
         response = await whole(await send(input, init));
       } catch (error) {
         if (isAbort(error)) throw error;
+        await connection.back();
+        continue;
+      }
+      if (isGone(response)) {
         await connection.back();
         continue;
       }
@@ -117,6 +123,10 @@
       try {
         const response = await send(url, init);
         if (response.ok) return response;
+        if (isGone(response)) {
+          await connection.back();
+          continue;
+        }
         if (![429, 502, 503, 504].includes(response.status)) throw new TypeError(`status ${response.status}`);
         await pause(1000 * (waitOf(response) || 1));
       } catch (error) {

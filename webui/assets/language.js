@@ -4,6 +4,7 @@
   "use strict";
 
   const COOKIE = "agon-language";
+  const PATH = document.querySelector("meta[name=agon-root]").content || "/"; // the path prefix
   const A_YEAR_S = 31_536_000;
   const PICKER = ".agon-language";
   const root = document.documentElement;
@@ -21,7 +22,7 @@
 
   function choose(chosen) {
     const secure = location.protocol === "https:" ? "; secure" : "";
-    document.cookie = `${COOKIE}=${chosen}; path=/; max-age=${A_YEAR_S}; samesite=lax${secure}`;
+    document.cookie = `${COOKIE}=${chosen}; path=${PATH}; max-age=${A_YEAR_S}; samesite=lax${secure}`;
     location.reload();
   }
 

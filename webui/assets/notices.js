@@ -3,12 +3,13 @@
 (() => {
   "use strict";
 
-  const NOTICES = "/notices";
-  const TERMS = "/terms";
+  const ROOT = document.querySelector("meta[name=agon-root]").content; // the path prefix
+  const NOTICES = `${ROOT}/notices`;
+  const TERMS = `${ROOT}/terms`;
   const EVERY_MS = 60000;
   const MIN_PAUSE_MS = 2000;
-  const HIDDEN_KEY = "agon-hidden-notices";
-  const ASKING = ["/", "/side-by-side", "/chat"]; // pages on which a question can be asked
+  const HIDDEN_KEY = `agon-hidden-notices${ROOT}`;
+  const ASKING = ["/", "/side-by-side", "/chat"].map((path) => ROOT + path); // pages on which a question can be asked
 
   let lastAsked = -Infinity;
   let shown = "";
@@ -29,6 +30,11 @@
     } catch {
       // Without storage the notice is hidden until the page is loaded again.
     }
+  }
+
+  // Without the slash at its end, which only the first page has.
+  function pagePath() {
+    return location.pathname === `${ROOT}/` ? location.pathname : location.pathname.replace(/\/$/, "");
   }
 
   function element(name, properties, ...children) {
@@ -71,7 +77,7 @@
 
   function showTerms(terms, words) {
     const open = document.getElementById("agon-terms");
-    if (!terms || !ASKING.includes(location.pathname.replace(/(.)\/$/, "$1"))) {
+    if (!terms || !ASKING.includes(pagePath())) {
       open?.remove();
       return;
     }
@@ -85,7 +91,7 @@
     const failure = element("p", { className: "agon-terms-failure" });
     failure.setAttribute("role", "alert");
     const accept = element("button", { type: "button", className: "agon-terms-accept", textContent: words.accept });
-    const decline = element("a", { href: "/leaderboard", textContent: words.decline });
+    const decline = element("a", { href: `${ROOT}/leaderboard`, textContent: words.decline });
     const foot = element("div", { className: "agon-terms-foot" }, accept, decline);
     const dialog = element("dialog", { id: "agon-terms" }, title, element("p", { textContent: words.lead }), text, failure, foot);
     dialog.setAttribute("aria-labelledby", title.id);

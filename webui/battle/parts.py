@@ -13,6 +13,7 @@ import gradio as gr
 from webui import texts
 from webui.battle.look import Look, look_of
 from webui.battle.session import Session, bookmark_of
+from webui.links import link_to
 from webui.seats import STORAGE_SECRET, Seat
 from webui.widgets import Prompt, examples, intro, prompt, thread
 from wire.battles import Mode, Outcome
@@ -118,7 +119,7 @@ def battle_parts(mode: Mode, title: str, lead: str, *, settings: Callable[[], No
 
     `settings` adds its components to the introduction, which is shown until a battle begins."""
     seat = gr.State(Seat(Session(mode=mode)))
-    bookmark = gr.BrowserState(None, storage_key=f"agon-{mode}-battle", secret=STORAGE_SECRET)
+    bookmark = gr.BrowserState(None, storage_key=f"agon-{mode}-battle{link_to('')}", secret=STORAGE_SECRET)
     with gr.Column(elem_classes=["agon-empty"]) as empty:
         intro(title, lead)
         if settings is not None:

@@ -4,6 +4,7 @@ from html import escape
 
 from webui import sentences, texts
 from webui.battle.session import Session, Standing
+from webui.links import link_to
 from webui.number_formats import signed
 from webui.ranking import words
 from wire.battles import SIDES, Side
@@ -31,7 +32,7 @@ def spoken(session: Session) -> str:
 
 def _link(session: Session) -> str:
     """The way to the battle's own page, with its files and its link."""
-    path = f"{texts.HISTORY_PATH}/{session.battle_id}"
+    path = link_to(f"{texts.HISTORY_PATH}/{session.battle_id}")
     link = f'<a class="agon-keep" href="{path}" target="_blank">{escape(texts.KEEP_BATTLE)}</a>'
     return f'<p class="agon-unrated">{link}</p>'
 

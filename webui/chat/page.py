@@ -8,6 +8,7 @@ import gradio as gr
 from webui import texts
 from webui.chat.look import messages, notice_of, placeholder
 from webui.chat.session import ChatSession, bookmark_of
+from webui.links import link_to
 from webui.seats import STORAGE_SECRET, Seat
 from webui.widgets import Prompt, Sampling, examples, intro, model_choice, prompt, sampling, thread
 
@@ -88,7 +89,7 @@ class ChatParts:
 def chat_parts() -> ChatParts:
     """Create the components: settings and conversation in the flow, the box in the dock at the bottom."""
     seat = gr.State(Seat(ChatSession()))
-    bookmark = gr.BrowserState(None, storage_key="agon-chat", secret=STORAGE_SECRET)
+    bookmark = gr.BrowserState(None, storage_key=f"agon-chat{link_to('')}", secret=STORAGE_SECRET)
     with gr.Column(elem_classes=["agon-settings"]):
         with gr.Column(elem_classes=["agon-empty"]) as introduction:
             intro(texts.DIRECT_TITLE, texts.DIRECT_LEAD)

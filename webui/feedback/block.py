@@ -7,6 +7,7 @@ from html import escape
 from typing import get_args
 
 from webui import sentences, texts
+from webui.links import link_to
 from wire.battles import SIDES, Outcome, Side
 from wire.feedback import MAX_COMMENT_CHARS, GiveFeedback, Reason, Thumb
 from wire.ids import BattleId
@@ -14,7 +15,7 @@ from wire.ids import BattleId
 
 def feedback_path(battle_id: BattleId) -> str:
     """Where the page sends it."""
-    return f"{texts.HISTORY_PATH}/{battle_id}/feedback"
+    return link_to(f"{texts.HISTORY_PATH}/{battle_id}/feedback")
 
 
 def feedback_block(battle_id: BattleId, outcome: Outcome, said: GiveFeedback) -> str:

@@ -12,23 +12,25 @@ from fastapi.responses import HTMLResponse
 
 from webui import sentences, texts
 from webui.languages import active
+from webui.links import link_to
 from webui.styles import OWN_PAGES, style_sheet
-from webui.theme import ASSETS
+from webui.theme import ASSETS, root_meta
 from webui.widgets import language_picker, theme_button
 
 
 def page(title: str, body: str, *, status: int = 200, is_private: bool = True) -> HTMLResponse:
     """A whole page; `body` is markup. `is_private`: no cache may keep it."""
     links = "".join(
-        f'<a href="{path}">{escape(name)}</a>'
+        f'<a href="{link_to(path)}">{escape(name)}</a>'
         for path, name in (*sentences.pages(), (texts.HISTORY_PATH, texts.HISTORY))
     )
     markup = (
         f'<!doctype html><html lang="{active()}"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1"><meta name="robots" content="noindex">'
         f"<title>{escape(title)} &middot; {texts.BRAND}</title>"
-        f"<style>{_style()}</style><script>{_script()}</script></head>"
-        f'<body><header><div><nav aria-label="{texts.BRAND}"><a class="brand" href="/">{texts.BRAND}</a>{links}</nav>'
+        f"{root_meta()}<style>{_style()}</style><script>{_script()}</script></head>"
+        f'<body><header><div><nav aria-label="{texts.BRAND}">'
+        f'<a class="brand" href="{link_to("/")}">{texts.BRAND}</a>{links}</nav>'
         f'{language_picker()}{theme_button("theme")}</div></header><main>{body}</main><p id="said" role="status"></p>'
         "</body></html>"
     )

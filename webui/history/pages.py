@@ -16,6 +16,7 @@ from webui.controllers import ControllerUnreachable
 from webui.feedback.block import feedback_block
 from webui.history.conversation import Conversation
 from webui.history.layout import page, sentence
+from webui.links import link_to
 from webui.visitors import Visitor, visitor_in
 from wire.errors import ApiError
 from wire.history import HistoryEntry
@@ -47,7 +48,7 @@ def add_history_pages(app: FastAPI, client: ControllerClient) -> None:
                 return _file(conversation, form)
             entry = next((each for each in await client.own_battles(visitor) if each.id == battle_id), None)
             tools = "" if entry is None else _tools_of_owner(entry) + await _feedback(client, entry, visitor)
-            return _conversation_page(conversation, f"{texts.HISTORY_PATH}/{battle_id}", tools)
+            return _conversation_page(conversation, link_to(f"{texts.HISTORY_PATH}/{battle_id}"), tools)
 
         return await _answered(shown)
 
@@ -85,7 +86,7 @@ def add_history_pages(app: FastAPI, client: ControllerClient) -> None:
             if form:
                 return _file(conversation, form)
             lead = f'<p class="quiet">{escape(sentences.shared_on(battle.day))}</p>'
-            return _conversation_page(conversation, f"{texts.SHARED_PATH}/{share_id}", lead)
+            return _conversation_page(conversation, link_to(f"{texts.SHARED_PATH}/{share_id}"), lead)
 
         return await _answered(shown, missing=texts.NOT_SHARED)
 
@@ -130,7 +131,7 @@ def _tools_of_owner(entry: HistoryEntry) -> str:
         return f'<p class="quiet">{escape(texts.SHARED_AFTER_VOTE)}</p><div class="tools">{forget}</div>'
     if entry.share_id is None:
         return f'<div class="tools">{_button(entry, "share", texts.SHARE)}{forget}</div>'
-    link = f"{texts.SHARED_PATH}/{entry.share_id}"
+    link = link_to(f"{texts.SHARED_PATH}/{entry.share_id}")
     return (
         f'<p class="quiet">{escape(texts.IS_SHARED)} <a id="link" href="{link}">{link}</a></p>'
         f'<div class="tools">{_copy("link", texts.COPY_LINK)}{_button(entry, "unshare", texts.UNSHARE)}{forget}</div>'
@@ -154,7 +155,7 @@ def _copy(element: str, name: str) -> str:
 
 def _button(entry: HistoryEntry, action: str, name: str) -> str:
     return (
-        f'<form method="post" action="{texts.HISTORY_PATH}/{entry.id}/{action}">'
+        f'<form method="post" action="{link_to(texts.HISTORY_PATH)}/{entry.id}/{action}">'
         f'<button type="submit" id="{action}">{escape(name)}</button></form>'
     )
 
@@ -162,7 +163,7 @@ def _button(entry: HistoryEntry, action: str, name: str) -> str:
 def _list(entries: tuple[HistoryEntry, ...]) -> str:
     head = f'<h1>{escape(texts.HISTORY)}</h1><p class="quiet">{escape(texts.HISTORY_LEAD)}</p>'
     if not entries:
-        return f'{head}<p>{escape(texts.HISTORY_EMPTY)} <a href="/">{escape(texts.START_BATTLE)}</a></p>'
+        return f'{head}<p>{escape(texts.HISTORY_EMPTY)} <a href="{link_to("/")}">{escape(texts.START_BATTLE)}</a></p>'
     rows = "".join(_row(entry) for entry in entries)
     return f'{head}<ol class="battles">{rows}</ol>'
 
@@ -175,7 +176,7 @@ def _row(entry: HistoryEntry) -> str:
         part for part in (models, verdict, texts.IS_SHARED_SHORT if entry.share_id else "") if part
     )
     return (
-        f'<li><a href="{texts.HISTORY_PATH}/{entry.id}" dir="auto">{escape(entry.question)}</a>'
+        f'<li><a href="{link_to(texts.HISTORY_PATH)}/{entry.id}" dir="auto">{escape(entry.question)}</a>'
         f'<p class="quiet"><time datetime="{time.strftime("%Y-%m-%dT%H:%MZ", began)}">'
         f"{time.strftime('%Y-%m-%d %H:%M', began)} UTC</time> &middot; {escape(details)}</p></li>"
     )

@@ -16,6 +16,7 @@ from webui import plots, sentences, texts
 from webui.boards import Boards
 from webui.client import BoardQuery
 from webui.controllers import ControllerUnreachable
+from webui.links import link_to
 from webui.ranking import history, sections, words
 from webui.ranking.csv_files import link
 from webui.ranking.predicted import predicted_rates
@@ -162,7 +163,7 @@ def render(
     if not view.rows or not view.num_votes:
         nothing = (
             f'<section class="agon-nothing"><h2>{texts.LEADERBOARD_EMPTY_TITLE}</h2><p>{texts.LEADERBOARD_EMPTY}</p>'
-            f'<a class="agon-action" href="/">{texts.START_BATTLE}</a></section>'
+            f'<a class="agon-action" href="{link_to("/")}">{texts.START_BATTLE}</a></section>'
         )
         return nothing + waiting_models((), known), "", ""
     asked = query or BoardQuery(view.board)

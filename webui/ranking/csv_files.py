@@ -10,6 +10,7 @@ from urllib.parse import urlencode
 
 from webui import texts
 from webui.client import BoardQuery
+from webui.links import link_to
 from webui.ranking.predicted import predicted_rates
 from wire.leaderboard import HistoryView, LeaderboardView
 
@@ -22,7 +23,7 @@ def link(name: str, query: BoardQuery) -> str:
     given = {"board": query.board, "style_control": query.style_control, "fit": query.fit, "weighting": query.weighting}
     usual = BoardQuery()
     changed = {key: str(value).lower() for key, value in given.items() if value != getattr(usual, key)}
-    target = f"{PATH}/{name}.csv" + (f"?{urlencode(changed)}" if changed else "")
+    target = link_to(f"{PATH}/{name}.csv") + (f"?{urlencode(changed)}" if changed else "")
     title = texts.CSV_FILES[name]
     return f' <a class="agon-csv" id="csv-{name}" href="{escape(target)}" download aria-label="{title}">{texts.CSV}</a>'
 

@@ -74,13 +74,34 @@ def test_no_token_is_accepted_where_none_is_set() -> None:
         assert Addresses((), "").of(request).identity == "127.0.0.1"
 
 
-def test_an_ignored_header_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
-    addresses = Addresses((), TOKEN)
+@pytest.mark.parametrize(
+    ("own_token", "shown", "event", "setting"),
+    [
+        (TOKEN, None, "forwarded_address_ignored", "AGON_TRUSTED_PROXIES"),
+        ("", TOKEN, "proxy_token_not_set", "AGON_PROXY_TOKEN"),
+        (TOKEN, TOKEN + "x", "proxy_token_wrong", "AGON_PROXY_TOKEN"),
+    ],
+)
+def test_an_ignored_header_is_logged_once_with_the_setting(
+    own_token: str, shown: str | None, event: str, setting: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    addresses = Addresses((), own_token)
     for _ in range(3):
-        addresses.of(_request("127.0.0.1", "198.51.100.1"))
-    addresses.of(_request("127.0.0.1", "198.51.100.1", token=TOKEN))
+        addresses.of(_request("10.0.0.9", "198.51.100.1", token=shown))
+    if own_token:
+        addresses.of(_request("10.0.0.9", "198.51.100.1", token=TOKEN))
 
-    assert [record.getMessage() for record in caplog.records] == ["forwarded_address_ignored"]
+    assert [record.getMessage() for record in caplog.records] == [event]
+    assert setting in caplog.records[0].fields["hint"]  # type: ignore[attr-defined]
+
+
+def test_an_invented_header_of_a_visitor_does_not_hide_the_warning_of_a_web_ui(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    addresses = Addresses((), TOKEN)
+    addresses.of(_request("203.0.113.7", "198.51.100.1"))
+    addresses.of(_request("10.0.0.9", "198.51.100.1", token="another token of a web UI"))
+    assert [record.getMessage() for record in caplog.records] == ["forwarded_address_ignored", "proxy_token_wrong"]
 
 
 def test_loopback_and_unix_sockets_are_local_unless_they_forward() -> None:

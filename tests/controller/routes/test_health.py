@@ -18,6 +18,25 @@ async def test_a_controller_says_that_it_lives_and_which_version_it_is(arena: Ar
     assert (await arena.client.get("/ready")).json() == {"status": "ready", "models": 0}
 
 
+async def test_a_web_ui_learns_whether_its_visitors_are_told_apart(arena: Arena) -> None:
+    ready = {"status": "ready", "models": 0}
+    believed = await arena.client.get("/ready", headers=visitor("192.0.2.1"))
+    assert believed.json() == {**ready, "forwarded_address": "believed"}
+    doubted = await arena.client.get("/ready", headers={"X-Forwarded-For": "192.0.2.1"})
+    assert doubted.json() == {**ready, "forwarded_address": "ignored"}
+
+
+async def test_the_api_works_under_a_path_prefix(open_arena: OpenArena) -> None:
+    async with open_arena(root_path="/arena/api", api_docs=True) as arena:
+        assert (await arena.client.get("/arena/api/ready")).status_code == 200
+        document = (await arena.client.get("/arena/api/openapi.json")).json()
+        assert document["servers"] == [{"url": "/arena/api"}]
+        assert "/v1/models" in document["paths"]
+        assert "<code>/arena/api</code>" in (await arena.client.get("/arena/api/docs")).text
+        checked = await arena.client.post("/arena/api/arena/voters/check", json={"response": "x"})
+        assert "Path=/arena/api;" in checked.headers["set-cookie"]
+
+
 async def test_health_names_the_processes_that_a_supervisor_calls_not_ready(
     tmp_path: Path, open_arena: OpenArena
 ) -> None:
