@@ -18,7 +18,7 @@ SERVICES = ("redis", "controller", "worker-finch", "worker-robin", "webui")
 _PATIENCE_MS = 60_000
 _EXPORT = (
     "AGON_ADMIN_TOKEN=$(cat $AGON_ADMIN_TOKEN_FILE) AGON_CONTROLLER_URL=http://127.0.0.1:8100 "
-    "agon votes export -o /tmp/votes.ndjson >/dev/null && wc -l < /tmp/votes.ndjson; rm -f /tmp/votes.ndjson"
+    "agon votes export -o $HOME/votes.ndjson >/dev/null && wc -l < $HOME/votes.ndjson; rm -f $HOME/votes.ndjson"
 )
 _CHAT = """
 import httpx, sys

@@ -1,8 +1,9 @@
 """Builds the images from docker/Dockerfile, says how large they are and what an edit of the source builds again."""
 
-import configparser
-import os
+import re
 import shutil
+import subprocess
+import sys
 import tempfile
 import time
 from pathlib import Path
@@ -11,14 +12,17 @@ from tests.containers.podman import Podman
 
 ROOT = Path(__file__).parents[2]
 NAMES = {"controller": "agon-controller", "worker": "agon-worker", "webui": "agon-webui", "gpu": "agon-worker-gpu"}
+_SOURCES = ("index-url", "extra-index-url", "find-links", "cert")  #: settings of pip that say where packages come from
 
 
 def build(podman: Podman, target: str, arguments: tuple[str, ...], context: Path = ROOT) -> tuple[float, str]:
     """Seconds that a build took, and what it printed."""
     started = time.monotonic()
-    words = ["--format=docker", "--network=host", *_mounts(), *(f"--build-arg={each}" for each in arguments)]
     # --format docker: podman's own format has no HEALTHCHECK.
-    printed = podman.run("build", *words, f"--target={target}", f"--tag={NAMES[target]}", "--file=docker/Dockerfile", context)
+    words = ["--format=docker", "--network=host", *(f"--build-arg={each}" for each in arguments)]
+    words += [f"--target={target}", f"--tag={NAMES[target]}", f"--file={context / 'docker' / 'Dockerfile'}"]
+    with tempfile.TemporaryDirectory() as folder:
+        printed = podman.run("build", *words, *_pip_of_this_machine(Path(folder)), context)
     return time.monotonic() - started, printed
 
 
@@ -47,14 +51,14 @@ def sizes(podman: Podman) -> dict[str, int]:
     return found
 
 
-def _mounts() -> list[str]:
-    """pip's configuration of this machine, and the folders that it names, are there while images are built."""
-    config = Path("/etc/pip.conf")
-    if not config.is_file():
-        return []
-    parser = configparser.ConfigParser()
-    parser.read(config)
-    words = " ".join(parser["global"].values() if "global" in parser else ()).split()
-    words += os.environ.get("PIP_FIND_LINKS", "").split()
-    places = {Path(word.removeprefix("file://")) for word in words}
-    return [f"--volume={place}:{place}:ro" for place in sorted({config, *places}) if place.is_absolute() and place.exists()]
+def _pip_of_this_machine(folder: Path) -> list[str]:
+    """Options that give builds this machine's sources of packages: pip's configuration and the folders that it names."""
+    listed = subprocess.run([sys.executable, "-m", "pip", "config", "list"], capture_output=True, text=True, check=True)
+    found = dict(re.findall(r"^(?:global|:env:)\.([\w-]+)='(.*)'$", listed.stdout, re.MULTILINE))
+    used = {key: found[key] for key in _SOURCES if key in found}
+    config = folder / "pip.conf"
+    config.write_text("[global]\n" + "".join(f"{key} = {value}\n" for key, value in used.items()))
+    words = [word.removeprefix("file://") for value in used.values() for word in value.split()]
+    local = [Path(word) for word in words if word.startswith("/") and Path(word).exists()]
+    places = sorted({path.parent if path.name == "simple" else path for path in local})  # an index names files beside it
+    return [f"--volume={config}:/etc/pip.conf:ro", *(f"--volume={place}:{place}:ro" for place in places)]

@@ -5,7 +5,7 @@ umask 077
 me=$(hostname).store
 password=$(cat /run/secrets/agon/store_password)
 primary=$(sh /scripts/primary.sh)
-config=/tmp/server.conf
+config=$(mktemp)
 cat > "$config" << END
 port 6379
 dir /data
