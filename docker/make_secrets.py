@@ -1,5 +1,6 @@
-"""Makes the secrets of an arena as files: `python docker/make_secrets.py [FOLDER [MORE_NAMES ...]]`. Keeps those that are
-there. Without a folder: docker/secrets, for docker-compose.secrets.yml.
+"""Makes the secrets of an arena as files: `python docker/make_secrets.py [FOLDER [MORE_NAMES ...]]`.
+
+Keeps those that are there. Without a folder: docker/secrets, for docker-compose.secrets.yml.
 
 A service reads them as a user of its own, so a file can be read by all (0444) and its folder by its owner only (0700).
 """

@@ -1,7 +1,7 @@
 """Writes docker/constraints.txt anew: `python docker/pin.py` asks pip which versions the images would get today.
 
-pip resolves the requirements of all images together in the running interpreter and installs nothing. NVIDIA's packages are
-left out: the CUDA build of torch names their exact versions itself.
+pip resolves the requirements of all images together in the running interpreter, which has the version of Python of the
+images, and installs nothing. NVIDIA's packages are left out: the CUDA build of torch names their exact versions.
 """
 
 import json

@@ -1,5 +1,6 @@
-"""Writes what each image has to install, without Agon itself: `python requirements.py FOLDER` reads pyproject.toml there
-and writes FOLDER/IMAGE.txt. Standard library only; runs while the images are built and for docker/pin.py.
+"""Writes what each image has to install, without Agon itself, from pyproject.toml: `python requirements.py FOLDER`.
+
+Reads the file in FOLDER and writes FOLDER/IMAGE.txt. Standard library only; runs while the images are built.
 
 A layer with these packages depends on this list alone, so that an edit of the source installs nothing again.
 """

@@ -1,8 +1,8 @@
-"""`python -m tests.containers`, or `make containers`: builds the images and runs docker-compose.yml under podman, as root.
+"""`python -m tests.containers`, or `make containers`: builds the images and runs docker-compose.yml under podman.
 
-Prints a line for each thing that was tried, and ends with exit code 1 if one of them failed. Minutes; needs podman, runc,
-podman-compose and a Chromium, with --local-bases also debootstrap. Images, containers and volumes of its own are removed
-at the end unless --keep is given; volumes in any case.
+As root, in minutes. Prints a line for each thing that was tried; exit code 1 if one of them failed. Needs podman, runc,
+podman-compose and a Chromium, with --local-bases also debootstrap. At the end containers and volumes are removed, and
+without --keep the images, too.
 """
 
 import argparse

@@ -79,7 +79,9 @@ class ContainerArena:
         if any(path.read_text() in str(inspected["Config"]) for path in (ROOT / "docker" / "secrets").iterdir()):
             found.append("shows a secret to `podman inspect`")
         if service != "redis":
-            code, _ = self._podman.execute(container, "sh", "-c", "python -m pip --version || python -c 'import setuptools'")
+            code, _ = self._podman.execute(
+                container, "sh", "-c", "python -m pip --version || python -c 'import setuptools'"
+            )
             if code == 0:
                 found.append("has pip or setuptools")
         return found
@@ -121,8 +123,11 @@ class ContainerArena:
 
 
 def builds_launchers(podman: Podman, image: str) -> str:
-    """Compile and load an extension as Triton does for a kernel's launcher, in the GPU image as the compose file runs it:
-    a read-only root, a /tmp without execution, a volume for the cache. Needs no GPU. Returns where it was loaded from."""
+    """Compile and load an extension as Triton does for a kernel's launcher, in the GPU image as Docker runs it.
+
+    That is with a read-only root, a /tmp without execution and a volume for the cache. Needs no GPU. Returns where the
+    extension was loaded from.
+    """
     program = Path(__file__).with_name("launcher.py").read_text()
     options = ["--rm", "--read-only", "--cap-drop=ALL", "--security-opt=no-new-privileges", "--user=10001:10001"]
     options += ["--tmpfs=/tmp:size=512m,mode=1777,noexec", f"--volume={PROJECT}_kernels:/cache"]

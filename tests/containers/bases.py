@@ -1,5 +1,7 @@
-"""Base images made from Debian's packages by debootstrap, for machines that reach no registry of images. They get the names
-that the Dockerfile and docker-compose.yml ask for."""
+"""Base images made from Debian's packages by debootstrap, for machines that reach no registry of images.
+
+They get the names that the Dockerfile and docker-compose.yml ask for.
+"""
 
 import re
 import subprocess
@@ -45,4 +47,11 @@ def make_bases(podman: Podman) -> None:
         with tempfile.NamedTemporaryFile("w", suffix=".Containerfile") as file:
             file.write(_STORE.format(base=python_base()))
             file.flush()
-            podman.run("build", "--format=docker", "--network=host", f"--tag={store_base()}", f"--file={file.name}", ROOT / "docker")
+            podman.run(
+                "build",
+                "--format=docker",
+                "--network=host",
+                f"--tag={store_base()}",
+                f"--file={file.name}",
+                ROOT / "docker",
+            )

@@ -52,7 +52,7 @@ def sizes(podman: Podman) -> dict[str, int]:
 
 
 def _pip_of_this_machine(folder: Path) -> list[str]:
-    """Options that give builds this machine's sources of packages: pip's configuration and the folders that it names."""
+    """Options that give builds this machine's sources of packages: pip's configuration and the folders in it."""
     listed = subprocess.run([sys.executable, "-m", "pip", "config", "list"], capture_output=True, text=True, check=True)
     found = dict(re.findall(r"^(?:global|:env:)\.([\w-]+)='(.*)'$", listed.stdout, re.MULTILINE))
     used = {key: found[key] for key in _SOURCES if key in found}
@@ -60,5 +60,7 @@ def _pip_of_this_machine(folder: Path) -> list[str]:
     config.write_text("[global]\n" + "".join(f"{key} = {value}\n" for key, value in used.items()))
     words = [word.removeprefix("file://") for value in used.values() for word in value.split()]
     local = [Path(word) for word in words if word.startswith("/") and Path(word).exists()]
-    places = sorted({path.parent if path.name == "simple" else path for path in local})  # an index names files beside it
+    places = sorted(
+        {path.parent if path.name == "simple" else path for path in local}
+    )  # an index names files beside it
     return [f"--volume={config}:/etc/pip.conf:ro", *(f"--volume={place}:{place}:ro" for place in places)]

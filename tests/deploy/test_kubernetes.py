@@ -1,4 +1,4 @@
-"""The manifests under docs/deploy/kubernetes: their schemas, what they refer to, and our own rules. No cluster is needed."""
+"""The manifests under docs/deploy/kubernetes: their schemas, what they refer to, our own rules; without a cluster."""
 
 import shutil
 import subprocess

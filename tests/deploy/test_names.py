@@ -28,7 +28,14 @@ def test_settings_exist(name: str) -> None:
     assert named - SETTINGS - set(_OWN.findall(text)) == set()
 
 
-@pytest.mark.parametrize("name", [name for name in NAMES if Path(name).name.startswith("docker-compose") or "two-hosts/" in name and name.endswith(".yml")])
+@pytest.mark.parametrize(
+    "name",
+    [
+        name
+        for name in NAMES
+        if Path(name).name.startswith("docker-compose") or ("two-hosts/" in name and name.endswith(".yml"))
+    ],
+)
 def test_what_a_service_gets_is_a_setting(name: str) -> None:
     """Variables of the file itself end in it: a service never gets one that it does not read."""
     for service, content in yaml.safe_load((ROOT / name).read_text())["services"].items():
