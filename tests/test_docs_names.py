@@ -30,7 +30,10 @@ ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / name for name in ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md")]
 PAGES += sorted((ROOT / "docs").rglob("*.md"))
 NAMES = [path.relative_to(ROOT).as_posix() for path in PAGES]
-FOREIGN_FLAGS = {"--data-binary", "--nproc-per-node", "--model_args"}  #: of curl, torchrun and lm_eval
+FOREIGN_FLAGS = {
+    "--data-binary", "--nproc-per-node", "--model_args",  # curl, torchrun, lm_eval
+    "--build-arg", "--gpus-per-node", "--nodes", "--now", "--requeue",  # docker, Slurm, systemctl
+}  # fmt: skip
 
 
 @cache
@@ -48,7 +51,7 @@ def sources() -> str:
     """Code and configuration, without tests and documents."""
     endings = (".py", ".yml", ".toml", ".cpp", ".h", "Makefile", "Dockerfile", ".env.example", ".ci/run")
     names = [name for name in tracked() if name.endswith(endings) and not name.startswith("tests/")]
-    names.append("tests/faults/__main__.py")  # a command that people run
+    names += ["tests/faults/__main__.py", "tests/containers/__main__.py"]  # commands that people run
     return "\n".join((ROOT / name).read_text() for name in names if (ROOT / name).is_file())
 
 

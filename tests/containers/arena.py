@@ -94,7 +94,8 @@ class ContainerArena:
         """Votes in the log, by the `agon` command of the controller's image."""
         code, text = self._podman.execute(self.container("controller"), "sh", "-c", _EXPORT)
         assert code == 0, text
-        return int(text.split()[-1])
+        [count] = [line for line in text.splitlines() if line.isdigit()]
+        return int(count)
 
     def chat_status(self, *key: str) -> int:
         """The status of a completion asked from the web UI's container, with or without an API key."""
