@@ -27,7 +27,7 @@ class _Repeated(dict[str, str]):
 
 def service(unit: str) -> dict[str, list[str]]:
     """The settings of [Service], each with its values."""
-    parser = RawConfigParser(dict_type=_Repeated, strict=False, delimiters=("=",), comment_prefixes=("#",))  # type: ignore[arg-type]
+    parser = RawConfigParser(dict_type=_Repeated, strict=False, delimiters=("=",), comment_prefixes=("#",))
     parser.optionxform = str  # type: ignore[assignment,method-assign]
     parser.read(FOLDER / unit)
     return {key: value.split("\n") for key, value in parser["Service"].items()}
