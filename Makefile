@@ -9,8 +9,9 @@ BENCH_ARGS ?= --against transformers
 FAULTS ?=
 FAILOVERS ?=
 SOAK ?=
+CONTAINERS ?=
 
-.PHONY: help up test faults format bench bench-performance measure-performance bench-memory kernel-report kernel-record pages fuzz soak-memory attacks clients parity screenshots clean structured-output distributions families failovers soak-models two-hosts
+.PHONY: help up test faults format bench bench-performance measure-performance bench-memory kernel-report kernel-record pages fuzz soak-memory attacks clients parity screenshots clean structured-output distributions families failovers soak-models two-hosts containers wheel
 
 help:
 	@echo "make up           start the arena on this machine (UP_ARGS='--model NAME=PATH_OR_HUB_ID ...')"
@@ -32,6 +33,8 @@ help:
 	@echo "make clients      client libraries from PyPI against a worker, one line for each check (CLIENTS='--through arena litellm')"
 	@echo "make failovers    50 fail-overs of a store with Sentinel under votes (FAILOVERS='--rounds N --vote-replicas N')"
 	@echo "make two-hosts    as root: an arena and workers in two and four network namespaces, with TLS; docs/machines.md as it stands"
+	@echo "make containers   build the images and run docker-compose.yml under podman, as root (CONTAINERS='--local-bases --gpu')"
+	@echo "make wheel        install the wheel into a new environment, run agon up in an empty folder, and one battle"
 	@echo "make parity       every architecture against transformers under all settings, and docs/parity.md"
 	@echo "make families     an arena of tiny Qwen3.5, Gemma 4, gpt-oss, Granite 4 and GGUF models: battles in a browser, with pictures"
 	@echo "make screenshots  take the pictures of the documentation again"
@@ -125,6 +128,14 @@ two-hosts:
 	@$(PYTHON) -I cli/bootstrap.py --extra dev --compiler
 	@$(VENV)/bin/python -m tests.two_hosts
 	@exec $(VENV)/bin/python -m tests.two_hosts.document
+
+containers:
+	@$(PYTHON) -I cli/bootstrap.py --extra dev --chromium
+	@exec $(VENV)/bin/python -m tests.containers $(CONTAINERS)
+
+wheel:
+	@$(PYTHON) -I cli/bootstrap.py --extra dev
+	@exec $(VENV)/bin/python -m tests.wheel
 
 attacks:
 	@$(PYTHON) -I cli/bootstrap.py --extra dev

@@ -74,7 +74,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 _OF_ONE_ARENA = {
     f"tests/e2e/test_{name}.py": arena
     for arena, names in {
-        "demo": ("api", "browser", "examples"),
+        "demo": ("api", "browser", "examples", "wheel"),
         "echo": ("faults", "join", "terminal_chat"),
     }.items()
     for name in names

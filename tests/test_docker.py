@@ -1,6 +1,6 @@
-"""The images and the compose file. There may be no Docker where the tests run, so: the file against the part of the
-Compose schema that it uses and our own rules, the Dockerfile against a linter, and the services' own commands as plain
-processes, wired together as the file says. The images themselves are not built by the tests.
+"""The images and the compose files. There may be no Docker where the tests run, so: the files against the part of the
+Compose schema that they use and our own rules, the Dockerfile against a linter, and the services' own commands as plain
+processes, wired together as the file says. `make containers` builds the images and runs them.
 """
 
 import contextlib
@@ -12,7 +12,6 @@ import subprocess
 import sys
 import sysconfig
 import time
-import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ from typing import Any
 import httpx
 import pytest
 import yaml
+from packaging.requirements import Requirement
 
 from cli.arena.embedded_redis import EmbeddedRedis, find_binary
 from cli.arena.processes import DRAIN_S
@@ -32,12 +32,22 @@ PATIENCE_S = 120.0
 
 #: The keys of the Compose specification that the file uses, and what each may hold.
 SERVICE_KEYS: dict[str, type | tuple[type, ...]] = {
-    "build": dict, "cap_drop": list, "command": list, "depends_on": dict, "environment": dict, "healthcheck": dict,
-    "image": str, "init": bool, "logging": dict, "networks": list, "pids_limit": int, "ports": list, "profiles": list,
-    "read_only": bool,
-    "restart": str, "security_opt": list, "stop_grace_period": str, "tmpfs": list, "user": str, "volumes": list,
+    "build": dict, "cap_drop": list, "command": list, "depends_on": dict, "deploy": dict, "environment": dict,
+    "healthcheck": dict, "image": str, "init": bool, "logging": dict, "networks": list, "pids_limit": int,
+    "ports": list, "profiles": list, "read_only": bool, "restart": str, "secrets": list, "security_opt": list,
+    "stop_grace_period": str, "tmpfs": list, "user": str, "volumes": list,
 }  # fmt: skip
 TOP_KEYS = {"name", "services", "networks", "volumes"}
+TWO_HOSTS = "docs/deploy/two-hosts"
+#: Files that change services of docker-compose.yml or stand beside it.
+OTHERS = (
+    "docker-compose.gpu.yml", "docker-compose.secrets.yml", f"{TWO_HOSTS}/head.yml", f"{TWO_HOSTS}/worker.yml"
+)  # fmt: skip
+#: A service that is no change of another has all of these.
+HARDENED = (
+    "init", "restart", "read_only", "tmpfs", "cap_drop", "security_opt", "pids_limit", "logging", "user",
+    "stop_grace_period",
+)  # fmt: skip
 HEALTH_KEYS = {"test", "interval", "timeout", "retries", "start_period"}
 DURATION = re.compile(r"(\d+)s")
 
@@ -69,6 +79,48 @@ def test_only_known_keys_of_the_right_type_are_used(compose: dict[str, Any]) -> 
         assert set(service["healthcheck"]) <= HEALTH_KEYS
         assert service["healthcheck"]["test"][0] == "CMD"
         assert all(isinstance(word, str) for word in (*service["command"], *service["healthcheck"]["test"])), name
+
+
+@pytest.mark.parametrize("file", OTHERS)
+def test_other_compose_files_use_known_keys_and_lock_down_their_services(file: str, compose: dict[str, Any]) -> None:
+    content = yaml.safe_load((ROOT / file).read_text())
+    assert set(content) <= {"name", "services", "volumes", "secrets"}
+    worker = compose["services"]["worker-finch"]
+    for name, service in content["services"].items():
+        wrong = {key: value for key, value in service.items() if not isinstance(value, SERVICE_KEYS.get(key, ()))}
+        assert wrong == {}, name
+        if name not in compose["services"]:
+            assert {key: service[key] for key in HARDENED} == {key: worker[key] for key in HARDENED}, name
+        assert set(service.get("secrets", [])) <= set(content.get("secrets", {})), name
+
+
+def test_the_gpu_worker_asks_for_a_gpu_and_keeps_its_kernels(dockerfile: str) -> None:
+    content = yaml.safe_load((ROOT / "docker-compose.gpu.yml").read_text())
+    worker = content["services"]["worker-gpu"]
+    [device] = worker["deploy"]["resources"]["reservations"]["devices"]
+    assert device == {"driver": "nvidia", "count": 1, "capabilities": ["gpu"]}
+    image = dockerfile.partition(" AS gpu\n")[2].partition("\nFROM ")[0]
+    [cache] = re.findall(r"TRITON_CACHE_DIR=(\S+)", image)
+    mounted = [volume.split(":") for volume in worker["volumes"]]
+    assert any(name in content["volumes"] and cache.startswith(f"{path}/") for name, path, *_ in mounted)
+    assert not any(path.startswith("/tmp") for path in (cache, *worker["tmpfs"][1:]))
+    assert {"gcc", "libc6-dev"} <= set(image.split())
+
+
+def test_secrets_in_files_replace_those_in_the_environment(compose: dict[str, Any], tmp_path: Path) -> None:
+    """Every secret of docker-compose.yml, for every service, and the script makes each file."""
+    content = yaml.safe_load((ROOT / "docker-compose.secrets.yml").read_text())
+    for name, service in compose["services"].items():
+        given = {key for key, value in service.get("environment", {}).items() if "demo-" in str(value)}
+        changed = content["services"].get(name, {}).get("environment", {})
+        assert {key for key, value in changed.items() if value == ""} == given, name
+        files = {key: value for key, value in changed.items() if value != ""}
+        assert files == {f"{key}_FILE": f"/run/secrets/{key.removeprefix('AGON_').lower()}" for key in given}, name
+    subprocess.run([sys.executable, str(ROOT / "docker" / "make_secrets.py"), str(tmp_path / "made")], check=True)
+    made = {path.name: path for path in (tmp_path / "made").iterdir()}
+    assert set(made) == set(content["secrets"])
+    assert all(len(path.read_text()) >= 32 and path.stat().st_mode & 0o777 == 0o444 for path in made.values())
+    assert (tmp_path / "made").stat().st_mode & 0o777 == 0o700
 
 
 def test_what_services_refer_to_exists(compose: dict[str, Any]) -> None:
@@ -131,6 +183,7 @@ def test_it_starts_with_one_command_and_tells_what_to_replace(compose: dict[str,
 def test_the_store_keeps_votes_as_the_embedded_one_does(compose: dict[str, Any], tmp_path: Path) -> None:
     words = compose["services"]["redis"]["command"][1:]
     flags = {words[index].removeprefix("--"): words[index + 1] for index in range(0, len(words), 2)}
+    assert flags.pop("protected-mode") == "no"  # only this network reaches it
     embedded = dict(line.split(" ", 1) for line in EmbeddedRedis(tmp_path, find_binary()).config().splitlines())
     assert {name: embedded[name].strip('"') for name in flags} == flags
     assert flags["appendfsync"] == "always"
@@ -146,23 +199,45 @@ def test_no_service_is_killed_before_it_has_drained(compose: dict[str, Any]) -> 
 def test_commands_in_image_and_compose_are_the_same_programs(compose: dict[str, Any], dockerfile: str) -> None:
     in_image = [json.loads(command) for command in re.findall(r"^CMD (\[.*\])$", dockerfile, re.MULTILINE)]
     modules = [command[2] for command in in_image]
-    assert modules == ["controller", "model_worker", "webui"]
+    assert modules == ["controller", "model_worker", "model_worker", "webui"]
     for name in SERVICES[1:]:
         assert compose["services"][name]["command"][2] == {"worker": "model_worker"}.get(name.partition("-")[0], name)
         assert compose["services"][name]["build"]["target"] == name.partition("-")[0]
 
 
 def test_images_run_without_root_and_can_be_built_on_any_base(dockerfile: str) -> None:
-    assert dockerfile.index("USER 10001:10001") < dockerfile.index("AS controller")
-    assert re.search(r"^ARG BASE=python:3\.11-slim$", dockerfile, re.MULTILINE)
-    assert set(re.findall(r"^FROM (\S+)", dockerfile, re.MULTILINE)) == {"${BASE}", "scratch", "venv", "runtime"}
-    assert dockerfile.count("HEALTHCHECK") == 3
+    final = ("controller", "worker", "gpu", "webui")
+    for image in final:
+        stage = dockerfile.partition(f"FROM runtime AS {image}\n")[2].partition("\nFROM ")[0]
+        assert "\nUSER 10001:10001\n" in stage, image
+        assert stage.count("HEALTHCHECK") == 1, image
+    assert re.search(r"^ARG BASE=python:3\.11-slim-bookworm$", dockerfile, re.MULTILINE)
+    stages = re.findall(r"^FROM (\S+) AS (\S+)$", dockerfile, re.MULTILINE)
+    assert {source for source, _ in stages} <= {"${BASE}", *(name for _, name in stages)}
 
 
-def test_the_image_asks_for_the_torch_that_the_project_declares(dockerfile: str) -> None:
-    [asked] = re.findall(r'^ARG TORCH="(.+)"$', dockerfile, re.MULTILINE)
-    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
-    assert asked in extras["engine"]
+def test_a_source_edit_installs_no_package_again(dockerfile: str) -> None:
+    """The stages with packages get a list and the versions, not the source, and Agon has a layer of its own."""
+    for image in ("controller", "worker", "gpu", "webui"):
+        stage = dockerfile.partition(f"FROM environment AS packages-{image}\n")[2].partition("\nFROM ")[0]
+        assert re.findall(r"^COPY (.+)$", stage, re.MULTILINE) == [f"--from=requirements /requirements/{image}.txt /"]
+        last = dockerfile.partition(f"FROM runtime AS {image}\n")[2].partition("\nFROM ")[0]
+        assert "COPY --from=app /opt/app /opt/app\n" in last
+
+
+def test_the_pinned_versions_are_those_that_the_project_allows(tmp_path: Path) -> None:
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    subprocess.run([sys.executable, str(ROOT / "docker" / "requirements.py"), str(tmp_path)], check=True)
+    lines = (ROOT / "docker" / "constraints.txt").read_text().splitlines()
+    pins = dict(line.split("==") for line in lines if not line.startswith("#"))
+    wanted = {image: (tmp_path / f"{image}.txt").read_text() for image in ("controller", "worker", "gpu", "webui")}
+    assert "torch" in wanted["worker"]
+    assert "torch" not in wanted["controller"]
+    assert "triton" in wanted["gpu"]
+    for text in wanted.values():
+        for requirement in map(Requirement, text.splitlines()):
+            pinned = pins[requirement.name.lower()]
+            assert requirement.specifier.contains(pinned), f"{requirement}: run `python docker/pin.py`"
 
 
 def test_only_what_the_images_need_reaches_the_builder(dockerfile: str) -> None:
@@ -170,7 +245,7 @@ def test_only_what_the_images_need_reaches_the_builder(dockerfile: str) -> None:
     copied = set()
     for sources in re.findall(r"^COPY (?!--from)(.+) \S+$", dockerfile, re.MULTILINE):
         copied |= set(sources.split())
-    assert copied == allowed
+    assert {name for name in copied if not name.startswith("engine/")} == allowed
     assert all((ROOT / name).exists() for name in copied)
 
 

@@ -30,7 +30,10 @@ ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / name for name in ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md")]
 PAGES += sorted((ROOT / "docs").rglob("*.md"))
 NAMES = [path.relative_to(ROOT).as_posix() for path in PAGES]
-FOREIGN_FLAGS = {"--data-binary", "--nproc-per-node", "--model_args"}  #: of curl, torchrun and lm_eval
+FOREIGN_FLAGS = {
+    "--data-binary", "--nproc-per-node", "--model_args",  # curl, torchrun, lm_eval
+    "--build-arg", "--gpus-per-node", "--nodes", "--now", "--requeue",  # docker, Slurm, systemctl
+}  # fmt: skip
 
 
 @cache

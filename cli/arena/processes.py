@@ -198,7 +198,8 @@ def _is_adapter(model: ModelSource) -> bool:
 
 
 def demo_models() -> tuple[ModelSource, ...]:
-    """The small models of the source tree; none where the installation has none."""
+    """The small models that lie beside our packages, in the source tree as in a wheel; none in the container images of
+    the services, which have them elsewhere."""
     folder = Path(cli.__file__).parent.parent / "demo_models"
     return tuple(
         ModelSource(path.name, str(path))

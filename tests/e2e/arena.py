@@ -53,7 +53,14 @@ def _is_free(port: int) -> bool:
 class UpProcess:
     """One `agon up`. `output` is what it printed so far."""
 
-    def __init__(self, data_dir: Path, flags: list[str], ports: Ports, environment: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        data_dir: Path,
+        flags: list[str],
+        ports: Ports,
+        environment: Mapping[str, str],
+        working_folder: Path | None = None,
+    ) -> None:
         self.data_dir = data_dir
         self.controller_url = f"http://127.0.0.1:{ports.controller}"
         self.webui_url = f"http://127.0.0.1:{ports.webui}"
@@ -75,7 +82,12 @@ class UpProcess:
         self.started = time.monotonic()
         with open(self._log, "wb") as log:
             self.process = subprocess.Popen(
-                self.command, stdout=log, stderr=subprocess.STDOUT, env=self.environment, start_new_session=True
+                self.command,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                env=self.environment,
+                start_new_session=True,
+                cwd=working_folder,
             )
 
     @property
@@ -122,6 +134,10 @@ class UpProcess:
                     found[role] = pid
         return found
 
+    def command_line(self, role: str) -> list[str]:
+        """The words of the command of one child."""
+        return Path(f"/proc/{self.children()[role]}/cmdline").read_text().split("\0")
+
     def kill(self, role: str) -> int:
         """kill -9 one child; returns the pid that it had."""
         pid = self.children()[role]
@@ -162,9 +178,11 @@ def wait_gone(pids: list[int], timeout_s: float = 30.0) -> list[int]:
 
 
 @contextlib.contextmanager
-def arena(data_dir: Path, flags: list[str], num_workers: int, **environment: str) -> Iterator[UpProcess]:
+def arena(
+    data_dir: Path, flags: list[str], num_workers: int, working_folder: Path | None = None, **environment: str
+) -> Iterator[UpProcess]:
     """An arena that was started and may not be ready yet. All its processes are killed when the block is left."""
-    up = UpProcess(data_dir, flags, free_ports(num_workers), environment)
+    up = UpProcess(data_dir, flags, free_ports(num_workers), environment, working_folder)
     try:
         yield up
     finally:

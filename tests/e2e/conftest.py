@@ -2,6 +2,7 @@
 
 import json
 import sys
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 
 from tests.browser import find_browser
 from tests.e2e.arena import UpProcess, arena
+from tests.wheel import build_wheel
 
 DEMO_MODELS = ("raven", "robin", "finch")
 ECHOES = ("left", "right")
@@ -27,9 +29,20 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="package")
-def demo_arena(tmp_path_factory: pytest.TempPathFactory) -> Iterator[UpProcess]:
-    """`agon up` without a model flag, ready. Tests must not break it."""
-    with arena(tmp_path_factory.mktemp("demo") / "data", [], num_workers=len(DEMO_MODELS)) as up:
+def wheel_site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with what pip installs of Agon's wheel: the packages and the demo models, no repository."""
+    folder = tmp_path_factory.mktemp("wheel")
+    site = folder / "site"
+    with zipfile.ZipFile(build_wheel(folder)) as wheel:
+        wheel.extractall(site)
+    return site
+
+
+@pytest.fixture(scope="package")
+def demo_arena(wheel_site: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[UpProcess]:
+    """`agon up` of the wheel without a model flag in an empty folder, ready. Tests must not break it."""
+    folder, empty = tmp_path_factory.mktemp("demo"), tmp_path_factory.mktemp("empty")
+    with arena(folder / "data", [], len(DEMO_MODELS), working_folder=empty, PYTHONPATH=str(wheel_site)) as up:
         up.wait_ready()
         yield up
 
