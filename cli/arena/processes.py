@@ -4,9 +4,7 @@ import errno
 import os
 import re
 import signal
-import socket
-import sys
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,6 +14,11 @@ import cli
 from cli.arena.child import ChildSpec, ProbeResult
 from cli.arena.data_dir import DataDir, Secrets
 from cli.arena.embedded_redis import EmbeddedRedis
+from cli.arena.placement.on_ray.cluster import ClusterSettings
+from cli.arena.placement.placement import Replica
+from cli.arena.placement.worker_process import WorkerOrder, worker_command
+from cli.arena.ports import why_taken
+from cli.arena.service import STORE_PASSWORDS, http_probe, service_command, service_environment
 from cli.errors import CliError
 from engine.config import KVDType
 from engine.idle_threads import bounded_spinning
@@ -28,12 +31,8 @@ DRAIN_S = 30.0  #: how long a worker may continue the answers that it has begun
 _STOP_MARGIN_S = 5.0
 #: Exit codes of our services that say that another start would fail in the same way.
 _BAD_SETTINGS, _BAD_CHECKPOINT = frozenset({2}), frozenset({3})
-_PROBE_TIMEOUT_S = 5.0
-#: Variables of the environment that hold a key of another service.
-_KEY_NAME = re.compile(r"(API_?KEY|_KEY|_TOKEN|_SECRET)$", re.IGNORECASE)
 _HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
 _ANY_HOST = {"0.0.0.0": "127.0.0.1", "::": "::1"}
-_STORE_PASSWORDS = ("AGON_REDIS_PASSWORD", "AGON_SENTINEL_PASSWORD")  #: only the controller gets them
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +61,7 @@ class ArenaSettings:
     memory: str | None = None  #: most memory of all models, as the worker's --memory
     engine: str | None = None  #: another engine of the worker, for tests
     redis_url: str | None = None  #: an external store; None: the embedded one
+    cluster: ClusterSettings | None = None  #: workers are placed by Ray; None: they are processes of this machine
 
     @property
     def controller_url(self) -> str:
@@ -75,7 +75,9 @@ class ArenaSettings:
 
     @property
     def processes(self) -> tuple[tuple[ModelSource, ...], ...]:
-        """The models of each worker process."""
+        """The models of each worker process of this machine."""
+        if self.cluster is not None:
+            return ()
         return tuple((model,) for model in self.models) if self.is_isolated else (self.models,)
 
     def worker_url(self, index: int) -> str:
@@ -170,6 +172,9 @@ def demo_models() -> tuple[ModelSource, ...]:
 
 def check_models(settings: ArenaSettings, kept: Collection[str]) -> None:
     """Raise CliError for flags that do not go together. `kept`: models that were added while the arena ran before."""
+    if settings.cluster is not None:
+        _check_cluster(settings)
+        return
     if not settings.models and settings.models_dir is None and (settings.is_isolated or not kept):
         raise CliError("there is no model: give --model NAME=PATH_OR_HUB_ID, or leave out --no-demos.")
     if settings.is_isolated and any(
@@ -186,6 +191,18 @@ def check_models(settings: ArenaSettings, kept: Collection[str]) -> None:
         raise CliError(f"--memory {settings.memory}: give a size such as 40GiB or 512MiB.")
 
 
+def _check_cluster(settings: ArenaSettings) -> None:
+    """Every model has a process of its own there, and an arena may begin without any."""
+    if settings.models_dir is not None or settings.memory is not None:
+        raise CliError("--models-dir and --memory are for models that share a process; leave out --placement ray.")
+    if any(
+        "+" in model.source and not is_hosted(model.source)
+        for model in settings.models
+        if not Path(model.source).exists()
+    ):
+        raise CliError("an adapter shares the process of its base; leave out --placement ray.")
+
+
 def check_ports(settings: ArenaSettings) -> None:
     """Raise CliError with the first taken port and the flag that changes it; called before any process starts."""
     wanted = [
@@ -193,33 +210,25 @@ def check_ports(settings: ArenaSettings) -> None:
         (settings.host, settings.webui_port, "--webui-port"),
         *(("127.0.0.1", settings.worker_port + index, "--worker-port") for index in range(len(settings.processes))),
     ]
+    if settings.cluster is not None and settings.cluster.head is None:
+        wanted.append((settings.host, settings.cluster.port, "--cluster-port"))
     seen: dict[int, str] = {}
     for host, port, flag in wanted:
         if port in seen:
             raise CliError(f"port {port} is wanted twice, by {seen[port]} and {flag}; move one of them.")
         seen[port] = flag
-        reason = _why_taken(host, port)
+        reason = why_taken(host, port)
         if reason == os.strerror(errno.EADDRNOTAVAIL):
             raise CliError(f"this machine has no address {host}; --host takes one of its own, or 0.0.0.0 for all.")
         if reason is not None:
             raise CliError(f"port {port} on {host} is not free ({reason}); choose another with {flag}.")
 
 
-def _why_taken(host: str, port: int) -> str | None:
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    with socket.socket(family, socket.SOCK_STREAM) as trial:
-        trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            trial.bind((host, port))
-        except (OSError, OverflowError) as error:
-            return getattr(error, "strerror", None) or str(error)
-    return None
-
-
 def build_stages(
     settings: ArenaSettings, data_dir: DataDir, secrets: Secrets, store: EmbeddedRedis | None, client: httpx.AsyncClient
 ) -> list[list[ChildSpec]]:
-    """The processes in stages, in the order of their start; see Supervisor. store: None for an external Redis."""
+    """The processes in stages, in the order of their start; see Supervisor. store: None for an external Redis. Replicas
+    that a placement starts are none of them."""
     controller = _controller(settings, data_dir, secrets, store.url if store else settings.redis_url or "", client)
     workers = [_worker(settings, data_dir, secrets, index, client) for index in range(len(settings.processes))]
     stages = [[controller], workers, [_webui(settings, data_dir, secrets, client)]]
@@ -235,7 +244,7 @@ def store_spec(store: EmbeddedRedis, data_dir: DataDir) -> ChildSpec:
     return ChildSpec(
         name="store",
         command=store.command,
-        environment={**_plain_environment(), "LC_ALL": "C"},
+        environment={**service_environment(), "LC_ALL": "C"},
         log_path=data_dir.logs / "store.log",
         probe=probe,
         stop_timeout_s=20.0,
@@ -250,11 +259,11 @@ def _controller(
 ) -> ChildSpec:
     return ChildSpec(
         name="controller",
-        command=_python("controller", "--host", settings.host, "--port", str(settings.controller_port)),
+        command=service_command("controller", "--host", settings.host, "--port", str(settings.controller_port)),
         environment={
-            **_plain_environment(),
+            **service_environment(),
             "AGON_REDIS_URL": redis_url,
-            **{name: os.environ[name] for name in _STORE_PASSWORDS if name in os.environ},
+            **{name: os.environ[name] for name in STORE_PASSWORDS if name in os.environ},
             "AGON_WORKER_TOKEN": secrets.worker_token,
             "AGON_ADMIN_TOKEN": secrets.admin_token,
             "AGON_VOTER_KEY": secrets.voter_key,
@@ -265,7 +274,7 @@ def _controller(
             "AGON_PROCESSES_FILE": str(data_dir.processes_file),
         },
         log_path=data_dir.logs / "controller.log",
-        probe=_http_probe(client, f"{settings.controller_url}/ready"),
+        probe=http_probe(client, f"{settings.controller_url}/ready"),
         stop_timeout_s=10.0 + _STOP_MARGIN_S,
         final_exit_codes=_BAD_SETTINGS,
     )
@@ -284,42 +293,66 @@ def _worker(
         flags += ["--memory", settings.memory]
     flags += ["--host", "127.0.0.1", "--port", str(settings.worker_port + index)]
     flags += ["--controller", settings.controller_url, "--threads", str(settings.threads_per_worker)]
-    if settings.kv_dtype is not None:
-        flags += ["--kv-dtype", settings.kv_dtype]
-    if settings.engine is not None:
-        flags += ["--engine", settings.engine]
+    flags += worker_options(settings)
     return ChildSpec(
         name=name,
-        command=_python("model_worker", *flags),
+        command=service_command("model_worker", *flags),
         environment={
             **_spin_limit(settings),
-            **_plain_environment(has_keys=True),
+            **service_environment(has_keys=True),
             "AGON_WORKER_TOKEN": secrets.worker_token,
             "AGON_API_DOCS": _api_docs(settings.host),
         },
         log_path=data_dir.logs / f"{re.sub(r'[^A-Za-z0-9._-]', '-', name)}.log",
-        probe=_http_probe(client, f"{settings.worker_url(index)}/ready"),
+        probe=http_probe(client, f"{settings.worker_url(index)}/ready"),
         stop_timeout_s=DRAIN_S + _STOP_MARGIN_S,
         final_exit_codes=_BAD_SETTINGS | _BAD_CHECKPOINT,
     )
+
+
+def replica_spec(
+    settings: ArenaSettings, data_dir: DataDir, secrets: Secrets, replica: Replica, port: int, client: httpx.AsyncClient
+) -> ChildSpec:
+    """The worker process of a replica that is placed on this machine."""
+    order = WorkerOrder(replica=replica, controller_url=settings.controller_url, options=worker_options(settings))
+    name = f"worker {replica.id}"
+    return ChildSpec(
+        name=name,
+        command=worker_command(order, host="127.0.0.1", port=port, is_gpu_chosen=False),
+        environment={
+            **_spin_limit(settings),
+            **service_environment(has_keys=True),
+            "AGON_WORKER_TOKEN": secrets.worker_token,
+            "AGON_API_DOCS": _api_docs(settings.host),
+        },
+        log_path=data_dir.logs / f"{re.sub(r'[^A-Za-z0-9._-]', '-', name)}.log",
+        probe=http_probe(client, f"{base_url('127.0.0.1', port)}/ready"),
+        stop_timeout_s=DRAIN_S + _STOP_MARGIN_S,
+        final_exit_codes=_BAD_SETTINGS | _BAD_CHECKPOINT,
+    )
+
+
+def worker_options(settings: ArenaSettings) -> tuple[str, ...]:
+    """Flags of every worker that follow from those of `agon up`."""
+    flags: tuple[str, ...] = ()
+    if settings.kv_dtype is not None:
+        flags += ("--kv-dtype", settings.kv_dtype)
+    if settings.engine is not None:
+        flags += ("--engine", settings.engine)
+    return flags
 
 
 def _webui(settings: ArenaSettings, data_dir: DataDir, secrets: Secrets, client: httpx.AsyncClient) -> ChildSpec:
     flags = ["--host", settings.host, "--port", str(settings.webui_port), "--controller", settings.controller_url]
     return ChildSpec(
         name="webui",
-        command=_python("webui", *flags),
-        environment={**_plain_environment(), "AGON_PROXY_TOKEN": secrets.proxy_token},
+        command=service_command("webui", *flags),
+        environment={**service_environment(), "AGON_PROXY_TOKEN": secrets.proxy_token},
         log_path=data_dir.logs / "webui.log",
-        probe=_http_probe(client, f"{settings.webui_url}/health"),
+        probe=http_probe(client, f"{settings.webui_url}/health"),
         stop_timeout_s=_STOP_MARGIN_S,
         final_exit_codes=_BAD_SETTINGS,
     )
-
-
-def _python(package: str, *flags: str) -> tuple[str, ...]:
-    """-P: a folder in the current directory that has the name of one of our packages must not be imported."""
-    return (sys.executable, "-P", "-m", package, *flags)
 
 
 def _spin_limit(settings: ArenaSettings) -> Mapping[str, str]:
@@ -337,27 +370,3 @@ def _api_docs(host: str) -> str:
 def _folder(variable: str, path: Path) -> str:
     """A folder of the controller; an empty variable of the environment turns off what is kept there."""
     return "" if os.environ.get(variable) == "" else str(path)
-
-
-def _plain_environment(*, has_keys: bool = False) -> Mapping[str, str]:
-    """The environment of every child: that of `agon up` without the secrets and addresses that only some need.
-    `has_keys`: keys of other services stay in it; only workers need them, for hosted models."""
-    secrets = {"AGON_WORKER_TOKEN", "AGON_ADMIN_TOKEN", "AGON_VOTER_KEY", "AGON_PROXY_TOKEN"}
-    private = {*secrets, *_STORE_PASSWORDS, "AGON_REDIS_URL", "REDIS_URL"}
-    environment = {
-        name: value
-        for name, value in os.environ.items()
-        if name not in private and (has_keys or name.startswith("AGON_") or not _KEY_NAME.search(name))
-    }
-    return {**environment, "PYTHONUNBUFFERED": "1"}
-
-
-def _http_probe(client: httpx.AsyncClient, url: str) -> Callable[[], Awaitable[ProbeResult]]:
-    async def probe() -> ProbeResult:
-        try:
-            answer = await client.get(url, timeout=_PROBE_TIMEOUT_S)
-        except httpx.HTTPError:
-            return ProbeResult.SILENT
-        return ProbeResult.READY if answer.status_code == 200 else ProbeResult.ALIVE
-
-    return probe
