@@ -1,4 +1,4 @@
-"""Models with worker processes of their own, as commands see them: added, removed and scaled by the running `agon up`."""
+"""Models with worker processes of their own, as commands see them: the running `agon up` adds and scales them."""
 
 import time
 from pathlib import Path
@@ -72,7 +72,8 @@ class PlacedModels:
             waiting = [replica for replica in replicas if replica.problem and replica.state == "waiting"]
             without_room_since = (without_room_since or time.monotonic()) if waiting else None
             if without_room_since is not None and time.monotonic() - without_room_since > _NO_ROOM_S:
-                return f"{', '.join(replica.id for replica in waiting)}: {waiting[0].problem} yet; it is placed when one has"
+                names = ", ".join(replica.id for replica in waiting)
+                return f"{names}: {waiting[0].problem} yet; it is placed as soon as there is one"
             time.sleep(_POLL_S)
 
 

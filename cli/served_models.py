@@ -135,10 +135,10 @@ def add(
     wants_own = isolate or gpus > 0 or any(flag is not None for flag in (replicas, least, most, cpus, on))
     if wants_own and worker is not None:
         raise CliError("--worker names a process that exists; leave it out for processes of its own.")
-    wanted = {"replicas": replicas, "least": least, "most": most, "cpus": cpus, "gpus": gpus, "label": on}
     if wants_own or (fleet is not None and fleet.has_machines and worker is None):
         _check_own(source)
-        print(placed.add(replica_group(name, source, **wanted)))
+        group = replica_group(name, source, replicas=replicas, least=least, most=most, cpus=cpus, gpus=gpus, label=on)
+        print(placed.add(group))
         return
     with _admin(url, data_dir) as client:
         if fleet is not None and worker is None:
