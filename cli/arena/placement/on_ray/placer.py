@@ -36,6 +36,7 @@ class _Placed:
     replica: Replica
     name: str
     actor: Any
+    target: str | None  #: node that it was meant for
     asked: Any = None  #: reference to the answer that is under way
     next_ask: float = 0.0
     incarnation: str = ""
@@ -114,7 +115,7 @@ class Placer:
         }
 
     def _place(self, name: str, order: WorkerOrder) -> None:
-        needs = order.replica.needs
+        needs, target = order.replica.needs, self._emptiest(order.replica)
         bundle = {"CPU": needs.cpus, **({"GPU": needs.gpus} if needs.gpus else {})}
         try:
             group = get_placement_group(name)
@@ -126,7 +127,7 @@ class Placer:
                 name=name,
                 lifetime="detached",
                 bundle_label_selector=[selector(needs.label)] if needs.label else None,
-                _soft_target_node_id=self._emptiest(order.replica),
+                _soft_target_node_id=target,
             )
         actor = (
             ray.remote(WorkerActor)
@@ -142,7 +143,7 @@ class Placer:
             )
             .remote(order.model_dump_json())
         )
-        self._placed[name] = _Placed(order.replica, name, actor)
+        self._placed[name] = _Placed(order.replica, name, actor, target)
 
     def _emptiest(self, replica: Replica) -> str | None:
         """The machine that fits and has the fewest replicas of the model, then of all: replicas are spread. Ray takes
@@ -156,14 +157,19 @@ class Placer:
             and node["Resources"].get("GPU", 0) >= needs.gpus
             and label.items() <= node["Labels"].items()
         ]
-        homes = {node_id: self._nodes.name(node_id) for node_id in fitting}
-        views = [placed.view for placed in self._placed.values() if placed.view is not None]
+        homes = [(placed.replica.model, self._home(placed)) for placed in self._placed.values()]
 
         def load(node_id: str) -> tuple[int, int, str]:
-            here = [view for view in views if view.machine == homes[node_id]]
-            return sum(view.model == replica.model for view in here), len(here), node_id
+            here = [model for model, home in homes if home == self._nodes.name(node_id)]
+            return here.count(replica.model), len(here), node_id
 
         return min(fitting, key=load, default=None)
+
+    def _home(self, placed: _Placed) -> str:
+        """The machine of a replica, or the one that it is meant for."""
+        if placed.view is not None and placed.view.machine:
+            return placed.view.machine
+        return "" if placed.target is None else self._nodes.name(placed.target)
 
     def _ask(self, placed: _Placed, now_s: float) -> None:
         if placed.asked is None:
