@@ -33,7 +33,7 @@ from cli.errors import CliError
 
 STORE_VARIABLE = "AGON_CLUSTER_STORE_URL"
 _NAMESPACE = "agon"
-_STOP_S = 20.0
+_STOP_S = 15.0
 _WAIT_S = 60.0  #: of one process for the one that it needs; then it is started again
 _POLL_S = 0.1
 
@@ -59,16 +59,23 @@ def cluster_specs(
     if head is None:
         head = f"{ray_address(address)}:{settings.port}"
         store = _state_store(folder, data_dir, settings.port + 1)
+        head_temp, wait = temp_dir(folder, "head"), _waiting_for(store.address)
+
+        def begin() -> None:
+            wait()
+            # With this file, which a killed head leaves, Ray takes our node for a head that still runs.
+            (head_temp / "ray_current_cluster").unlink(missing_ok=True)
+
         specs += [store.spec] if store.spec is not None else []
         specs.append(
             ChildSpec(
                 name="ray-head",
-                command=head_command(ray_address(address), settings.port, temp_dir(folder, "head"), store.password),
+                command=head_command(ray_address(address), settings.port, head_temp, store.password),
                 environment={**base, **state_environment(store.address, _namespace(folder))},
                 log_path=data_dir.logs / "ray-head.log",
                 probe=_port_probe(head),
                 stop_timeout_s=_STOP_S,
-                before_start=_waiting_for(store.address),
+                before_start=begin,
             )
         )
     node = node_spec(settings, head, address, data_dir, {**base, "AGON_WORKER_TOKEN": worker_token})
