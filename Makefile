@@ -9,8 +9,9 @@ BENCH_ARGS ?= --against transformers
 FAULTS ?=
 FAILOVERS ?=
 SOAK ?=
+CLUSTER ?=
 
-.PHONY: help up test faults format bench bench-performance measure-performance bench-memory kernel-report pages fuzz soak-memory attacks clients parity screenshots clean structured-output distributions families failovers soak-models
+.PHONY: help up test faults format bench bench-performance measure-performance bench-memory kernel-report pages fuzz soak-memory attacks clients parity screenshots clean structured-output distributions families failovers cluster soak-models
 
 help:
 	@echo "make up           start the arena on this machine (UP_ARGS='--model NAME=PATH_OR_HUB_ID ...')"
@@ -30,6 +31,7 @@ help:
 	@echo "make attacks      the attackers' scripts at full length: 300 battles, 200 prompts of others; prints what they found"
 	@echo "make clients      client libraries from PyPI against a worker, one line for each check (CLIENTS='--through arena litellm')"
 	@echo "make failovers    50 fail-overs of a store with Sentinel under votes (FAILOVERS='--rounds N --vote-replicas N')"
+	@echo "make cluster      three machines under Ray, killed and cut off in turns; needs 70 MB of Ray (CLUSTER='--only NAME --rounds N')"
 	@echo "make parity       every architecture against transformers under all settings, and docs/parity.md"
 	@echo "make families     an arena of tiny Qwen3.5, Gemma 4, gpt-oss, Granite 4 and GGUF models: battles in a browser, with pictures"
 	@echo "make screenshots  take the pictures of the documentation again"
@@ -113,6 +115,11 @@ families:
 failovers:
 	@$(PYTHON) -I cli/bootstrap.py --extra dev
 	@exec $(VENV)/bin/python -m tests.failovers $(FAILOVERS)
+
+cluster:
+	@$(PYTHON) -I cli/bootstrap.py --extra dev
+	@$(VENV)/bin/python -m tests.cluster.environment $(VENV)-cluster
+	@PYTHONPATH=$(CURDIR) exec $(VENV)-cluster/bin/python -m tests.cluster $(CLUSTER)
 
 attacks:
 	@$(PYTHON) -I cli/bootstrap.py --extra dev

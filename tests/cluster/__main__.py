@@ -4,10 +4,11 @@ machine. `make cluster` runs it in an environment that has Ray."""
 import argparse
 import json
 import tempfile
+from functools import partial
 from pathlib import Path
 
 from cli.bench import record
-from tests.cluster.machines import running_cluster
+from tests.cluster.machines import RunningCluster, running_cluster
 from tests.cluster.scenarios import SCENARIOS
 
 #: Flags of `agon cluster join`: GPUs are told to Ray, and an echo needs none.
@@ -40,14 +41,11 @@ def main() -> None:
                 if "killed" in figures:
                     machine = str(figures["killed"])
                     cluster.join(machine, *MACHINES[machine])
-                    cluster.wait("it joins again", lambda name=machine: _is_alive(cluster, name))  # type: ignore[misc]
+                    cluster.wait("it joins again", partial(_is_alive, cluster, machine))
     print(json.dumps(record.document("cluster", {"machines": len(MACHINES)}, rows)))
 
 
-def _is_alive(cluster: object, name: str) -> bool:
-    from tests.cluster.machines import RunningCluster
-
-    assert isinstance(cluster, RunningCluster)
+def _is_alive(cluster: RunningCluster, name: str) -> bool:
     return any(machine.name == name and machine.is_alive for machine in cluster.view().placement.machines)
 
 

@@ -1,4 +1,4 @@
-"""Machines of a cluster as processes of this one: `agon up --placement ray`, and `agon cluster join` for each machine."""
+"""Machines of a cluster as processes of this one: `agon up --placement ray`, and an `agon cluster join` for each."""
 
 import contextlib
 import json
@@ -15,6 +15,7 @@ import httpx
 
 from cli.arena.placement.control import Question, ask
 from cli.arena.placement.fleet import FleetView
+from cli.arena.placement.on_ray.services import outward_address
 from cli.arena.placement.placement import ReplicaView
 from tests.e2e.arena import UpProcess, free_ports
 
@@ -84,8 +85,6 @@ class RunningCluster:
     @property
     def head(self) -> str:
         """For `agon cluster join`."""
-        from cli.arena.placement.on_ray.services import outward_address
-
         return f"{outward_address()}:{self.head_port}"
 
     def secrets(self) -> dict[str, str]:
@@ -106,7 +105,8 @@ class RunningCluster:
     def agon(self, *arguments: str) -> str:
         """Run a command against the arena; returns what it printed."""
         command = [sys.executable, "-P", "-m", "cli.main", *arguments, "--data-dir", str(self.up.data_dir)]
-        done = subprocess.run(command, env=self.environment, capture_output=True, text=True, timeout=WAIT_S, check=False)
+        options: dict[str, Any] = {"capture_output": True, "text": True, "timeout": WAIT_S, "check": False}
+        done = subprocess.run(command, env=self.environment, **options)
         assert done.returncode == 0, f"{arguments}: {done.stdout}{done.stderr}"
         return done.stdout
 

@@ -32,7 +32,7 @@ def placement(cluster: RunningCluster) -> dict[str, Any]:
     assert where["large#1"] == "m2", where  # two GPUs are on one machine only
     cluster.agon("models", "remove", "labelled")
     cluster.agon("models", "remove", "large")
-    cluster.wait("removal", lambda: {replica.model for replica in cluster.view().placement.replicas} == {"left", "right"})
+    cluster.wait("removal", lambda: {one.model for one in cluster.view().placement.replicas} == {"left", "right"})
     cluster.agon("models", "scale", "left", "1")
     cluster.wait("one replica", lambda: len(cluster.replicas("left")) == 1)
     return {"where": where}
@@ -65,7 +65,8 @@ def machine_killed(cluster: RunningCluster) -> dict[str, Any]:
         assert _vote(client, battle) == 200
     cluster.wait("the new place", lambda: [one.state for one in cluster.replicas("left")] == ["ready"])
     [now] = cluster.replicas("left")
-    assert now.machine not in ("", replica.machine) and now.restarts == replica.restarts + 1
+    assert now.machine not in ("", replica.machine)
+    assert now.restarts == replica.restarts + 1
     return {"killed": replica.machine, "moved_to": now.machine, "registered_after_s": round(registered_after[0], 2)}
 
 
@@ -135,7 +136,8 @@ def replica_killed(cluster: RunningCluster) -> dict[str, Any]:
 
     again_s = cluster.wait("the worker is back", lambda: is_back(replica.pid or 0))
     now = next(one for one in cluster.replicas("right") if one.id == replica.id)
-    assert now.url == replica.url and now.machine == replica.machine and now.pid is not None
+    assert (now.url, now.machine) == (replica.url, replica.machine)
+    assert now.pid is not None
     actor = _parent(now.pid)
     assert "WorkerActor" in command_of(actor)[0]
     os.kill(actor, signal.SIGKILL)

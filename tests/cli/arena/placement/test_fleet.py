@@ -135,19 +135,19 @@ def test_what_a_person_asks_of_replicas_is_checked() -> None:
     assert replica_group("m", "s", gpus=2).needs == Needs(cpus=0, gpus=2)
     assert replica_group("m", "s", least=2, most=4).replicas == 2
     assert replica_group("m", "s", most=4).least == 1
-    with pytest.raises(CliError, match="needs.label|label"):
+    with pytest.raises(CliError, match="label"):
         replica_group("m", "s", label="no label")
     with pytest.raises(CliError, match="not between 2 and 3"):
         replica_group("m", "s", replicas=5, least=2, most=3)
 
 
 async def test_the_load_that_the_controller_reports_adds_a_replica(file: GroupsFile) -> None:
-    card = {"name": "mine", "revision": "r", "architecture": "a", "num_parameters": 1, "dtype": "f", "context_length": 9}
+    card = {"name": "mine", "revision": "r", "architecture": "a", "num_parameters": 1, "dtype": "f"}
     worker = {
         "worker_id": "w-000000000001",
         "model": "mine",
         "state": "ready",
-        "card": card,
+        "card": {**card, "context_length": 9},
         "capacity": {"max_running": 2, "max_queued": 9, "kv_tokens": 9},
         "load": {"running": 2, "waiting": 7, "queued_tokens": 900},
     }
