@@ -76,6 +76,7 @@ OTHERS = """
 |---|---|---|
 | `AGON_DATA_DIR` | `.agon` | Folder in which `agon up` keeps votes, secrets and logs |
 | `AGON_CACHE_DIR` | the user's cache folder | Folder of the compiled C++ operators and of packed weights files |
+| `AGON_CLUSTER_STORE_URL` | a store of its own | `redis://[:PASSWORD@]HOST[:PORT]` for the state of Ray's head, of `agon up --placement ray` |
 | `AGON_CONTROLLER_URL`, `AGON_API_KEY`, `AGON_ADMIN_TOKEN` | the running arena's | Used by `agon chat`, `agon bench serve`, `agon leaderboard` and `agon votes` |
 | `AGON_LABEL_API_KEY` | none | Key of the server that `agon votes label --endpoint` asks |
 | `AGON_VENV`, `AGON_PYTHON`, `AGON_CHROMIUM` | `.venv`, found, found | Virtual environment, interpreter and browser of `make` |

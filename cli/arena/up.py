@@ -299,7 +299,8 @@ class Arena:
                 now = (replica.state, replica.machine, replica.restarts)
                 if self._replicas.get(replica.id) != now and replica.state in ("ready", "restarting", "failed"):
                     where = f" on {replica.machine}" if replica.machine else ""
-                    self._view.event(f"worker {replica.id}", " ".join((replica.state + where, replica.problem)).strip())
+                    why = f": {replica.problem}" if replica.problem and replica.state != "ready" else ""
+                    self._view.event(f"worker {replica.id}", f"{replica.state}{where}{why}")
                 self._replicas[replica.id] = now
         return replicas
 

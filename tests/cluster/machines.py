@@ -19,7 +19,7 @@ from cli.arena.placement.on_ray.services import outward_address
 from cli.arena.placement.placement import ReplicaView
 from tests.e2e.arena import UpProcess, free_ports
 
-WAIT_S = 180.0  #: a limit for a busy machine, not an expectation
+WAIT_S = 90.0  #: a limit for a busy machine, not an expectation
 _POLL_S = 0.02
 
 

@@ -261,10 +261,16 @@ class Placer:
             for node_id, node in self._nodes.by_id.items()
             if MACHINE_LABEL in node["Labels"]
         ]
+        alive = {machine.name for machine in machines if machine.is_alive}
+        dead = {machine.name: machine for machine in machines if machine.name not in alive}
         return PlacementView(
-            machines=tuple(sorted(machines, key=lambda machine: (machine.name, not machine.is_alive))),
+            machines=tuple(sorted((*(one for one in machines if one.is_alive), *dead.values()), key=_by_name)),
             replicas=tuple(sorted((*known, *unknown, *(one.view for one in self._ending.values())), key=_by_id)),
         )
+
+
+def _by_name(machine: MachineView) -> str:
+    return machine.name
 
 
 def _by_id(view: ReplicaView) -> str:
