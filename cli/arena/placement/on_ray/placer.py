@@ -26,6 +26,7 @@ from cli.arena.placement.worker_process import STOP_S, WorkerOrder
 _EVERY_S = 0.2
 _ASK_EVERY_S = 0.5  #: each actor, how it is
 _LOOK_EVERY_S = 1.0  #: machines and placement groups
+_DEAF_S = 8.0  #: an actor that has room and does not answer for so long
 _NO_ROOM = "no machine with room for it"
 
 
@@ -38,6 +39,7 @@ class _Placed:
     actor: Any
     target: str | None  #: node that it was meant for
     asked: Any = None  #: reference to the answer that is under way
+    asked_at: float = 0.0
     next_ask: float = 0.0
     incarnation: str = ""
     moves: int = 0  #: starts of the actor after the first one
@@ -174,10 +176,15 @@ class Placer:
     def _ask(self, placed: _Placed, now_s: float) -> None:
         if placed.asked is None:
             if now_s >= placed.next_ask:
-                placed.asked = placed.actor.state.remote()
+                placed.asked, placed.asked_at = placed.actor.state.remote(), now_s
             return
         if not ray.wait([placed.asked], timeout=0)[0]:
             placed.view = self._unheard(placed)
+            if self._nodes.groups.get(placed.name) != "CREATED":
+                placed.asked_at = now_s
+            elif now_s - placed.asked_at > _DEAF_S:
+                # After its head was killed Ray may not tell a driver that an actor is alive again; a new driver knows.
+                raise SystemExit(f"{placed.name} does not answer: beginning anew")
             return
         asked, placed.asked = placed.asked, None
         placed.next_ask = now_s + _ASK_EVERY_S
