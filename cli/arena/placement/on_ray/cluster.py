@@ -143,7 +143,9 @@ def _ray_start(*flags: str) -> tuple[str, ...]:
     return (
         *(sys.executable, "-m", "ray.scripts.scripts", "start", "--block", "--disable-usage-stats"),
         *("--object-store-memory", str(_OBJECT_STORE_BYTES), "--include-log-monitor", "false"),
-        *("--dashboard-agent-listen-port", "0", "--log-style", "record", "--log-color", "false", *flags),
+        # Ports by the system: Ray's own range would take some that an arena may use.
+        *("--dashboard-agent-listen-port", "0", "--min-worker-port", "0", "--max-worker-port", "0"),
+        *("--log-style", "record", "--log-color", "false", *flags),
     )
 
 

@@ -39,7 +39,7 @@ class _Placed:
     actor: Any
     target: str | None  #: node that it was meant for
     asked: Any = None  #: reference to the answer that is under way
-    asked_at: float = 0.0
+    heard_at: float = 0.0  #: the last answer, or the last moment without room
     next_ask: float = 0.0
     incarnation: str = ""
     moves: int = 0  #: starts of the actor after the first one
@@ -176,15 +176,11 @@ class Placer:
     def _ask(self, placed: _Placed, now_s: float) -> None:
         if placed.asked is None:
             if now_s >= placed.next_ask:
-                placed.asked, placed.asked_at = placed.actor.state.remote(), now_s
+                placed.asked = placed.actor.state.remote()
             return
         if not ray.wait([placed.asked], timeout=0)[0]:
             placed.view = self._unheard(placed)
-            if self._nodes.groups.get(placed.name) != "CREATED":
-                placed.asked_at = now_s
-            elif now_s - placed.asked_at > _DEAF_S:
-                # After its head was killed Ray may not tell a driver that an actor is alive again; a new driver knows.
-                raise SystemExit(f"{placed.name} does not answer: beginning anew")
+            self._check_heard(placed, now_s)
             return
         asked, placed.asked = placed.asked, None
         placed.next_ask = now_s + _ASK_EVERY_S
@@ -192,7 +188,9 @@ class Placer:
             answer = json.loads(ray.get(asked))
         except ray.exceptions.RayActorError:
             placed.view = self._unheard(placed, is_lost=True)
+            self._check_heard(placed, now_s)
             return
+        placed.heard_at = now_s
         if answer["incarnation"] != placed.incarnation:
             placed.moves += bool(placed.incarnation)
             placed.incarnation = answer["incarnation"]
@@ -201,6 +199,14 @@ class Placer:
         placed.view = ReplicaView(
             id=placed.replica.id, model=placed.replica.model, machine=self._nodes.name(answer["node"]), **fields
         )
+
+    def _check_heard(self, placed: _Placed, now_s: float) -> None:
+        """After its head was killed Ray may not tell a driver that an actor is alive again; a new driver knows. Raises
+        SystemExit for an actor that has room and has not answered for too long."""
+        if self._nodes.groups.get(placed.name) != "CREATED" or not placed.heard_at:
+            placed.heard_at = now_s
+        elif now_s - placed.heard_at > _DEAF_S:
+            raise SystemExit(f"{placed.name} does not answer: beginning anew")
 
     def _unheard(self, placed: _Placed, *, is_lost: bool = False) -> ReplicaView | None:
         """What is known of a replica whose actor does not answer: it is being placed, or a machine is lost."""
