@@ -4,7 +4,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import httpx
 import typer
@@ -237,22 +237,21 @@ def remove(
     print(f"{name} finishes its answers and is gone then")
 
 
-@app.command()
-def sleep(
-    name: Name, worker: Process = None, reason: Reason = "", url: Url = None, data_dir: DataDirFlag = None
-) -> None:
-    """Give back a model's memory. It stays in the arena: the next battle, chat or request wakes it."""
-    _act(AdminActOnModel(name=name, action="sleep", worker=worker, reason=reason), url, data_dir)
-    print(f"{name} sleeps")
+def _action_command(action: Literal["sleep", "wake"], purpose: str, done: str) -> None:
+    """Add the command of an action that needs no more than the model's name. purpose: its help."""
+
+    @app.command(action, help=purpose)
+    def act(
+        name: Name, worker: Process = None, reason: Reason = "", url: Url = None, data_dir: DataDirFlag = None
+    ) -> None:
+        _act(AdminActOnModel(name=name, action=action, worker=worker, reason=reason), url, data_dir)
+        print(f"{name} {done}")
 
 
-@app.command()
-def wake(
-    name: Name, worker: Process = None, reason: Reason = "", url: Url = None, data_dir: DataDirFlag = None
-) -> None:
-    """Bring a model into memory now."""
-    _act(AdminActOnModel(name=name, action="wake", worker=worker, reason=reason), url, data_dir)
-    print(f"{name} is in memory")
+_action_command(
+    "sleep", "Give back a model's memory. It stays in the arena: the next battle, chat or request wakes it.", "sleeps"
+)
+_action_command("wake", "Bring a model into memory now.", "is in memory")
 
 
 @app.command()

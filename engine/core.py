@@ -1,8 +1,8 @@
 """The engine core: requests in, deltas out, one step at a time: schedule, launch, collect, commit.
 
-Composes scheduler, page cache and runner, turns sampled tokens into text and ends sequences at stop strings. For one
-thread: LLM calls it directly, AsyncEngine gives it a thread, EngineHost steps several in one thread, whose page caches
-share a pool. Knows no asyncio; torch stays behind the Runner protocol.
+Composes scheduler, page cache, runner and the open requests, which turn sampled tokens into text. For one thread: LLM
+calls it directly, AsyncEngine gives it a thread, EngineHost steps several in one thread, whose page caches share a
+pool. Knows no asyncio; torch stays behind the Runner protocol.
 """
 
 import itertools
@@ -12,11 +12,10 @@ from collections.abc import Sequence as ReadOnly
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from engine.batch import SampledToken, StepPlan
+from engine.batch import StepPlan
 from engine.config import EngineConfig
 from engine.constraints.compiler import GrammarCompiler
 from engine.constraints.steering import Steering
-from engine.deltas import delta_of, prompt_logprobs_of, stop_reason
 from engine.drafts.proposer import Proposer
 from engine.drafts.speculation import Speculation
 from engine.memory.admission import AdmissionRule
@@ -25,30 +24,20 @@ from engine.memory.ledger import Ledger, PoolCell, picture, take_ledger
 from engine.memory.pool_share import PoolShare
 from engine.memory.spec import PoolPlan
 from engine.memory.swap import MirrorPool
-from engine.prompt_reading import PromptPooling, PromptScores, reading_of
-from engine.ranked_samples import Rankings
-from engine.request import (
-    FinishReason,
-    Request,
-    RequestDelta,
-    Sequence,
-    StopStrings,
-    TokenLogprob,
-    request_seed,
-    sample_seed,
-)
+from engine.open_requests import OpenRequests
+from engine.prompt_reading import reading_of
+from engine.request import Request, RequestDelta, Sequence, request_seed, sample_seed
 from engine.sampling_params import NO_OUTPUT, PoolingParams, SamplingParams
 from engine.scheduling.admission_control import AdmissionControl
-from engine.scheduling.beam_search import Hypothesis
 from engine.scheduling.budgeted_chunks import longest_prompt
 from engine.scheduling.in_flight import InFlight
-from engine.scheduling.scheduler import NewToken, Reclaim, Scheduler
+from engine.scheduling.placement import Reclaim
+from engine.scheduling.scheduler import Scheduler
+from engine.scheduling.step_commit import NewToken
 from engine.scheduling.swapper import Swapper
 from engine.served_adapters import Rack, ServedAdapters
 from engine.stats import EngineStats, Tally
-from engine.text.sequence_text import DetokenizerFactory, SequenceText
-from engine.text.thoughts import Said, ThoughtSplitter
-from engine.text.tool_calls.parser import ToolCallParser
+from engine.text.sequence_text import DetokenizerFactory
 
 if TYPE_CHECKING:
     from engine.runner.runner import Runner
@@ -77,7 +66,6 @@ class EngineCore:
         there can be none. share, reclaim: of a pool that several models share; None: the model has its own."""
         self._runner = runner  # only while there is one
         self._has_runner = True
-        self._make_detokenizer = make_detokenizer
         self._clock = clock
         self._engine_seed = config.seed
         self.step_limits = config.step_limits
@@ -113,15 +101,13 @@ class EngineCore:
         self._scheduler = Scheduler(
             config, self._cache, self.admission, self._swapper, self._in_flight, reclaim, self._speculation
         )
-        self._requests: dict[str, Request] = {}
-        self._texts: dict[int, SequenceText] = {}  # by sequence id
         self._unmasked: StepPlan | None = None  # launched, and waits for its masks
-        self._rankings = Rankings()
         self.adapters = ServedAdapters(rack)
         self._ready: list[RequestDelta] = []  # made between steps: aborts, and resumed requests that are complete
         self._arrivals = itertools.count()
         self._sequence_ids = itertools.count()
         self._tally = Tally(clock)
+        self._requests = OpenRequests(make_detokenizer, self._scheduler, self._steering, self.adapters, self._tally)
         self.last_step_s = 0.0  #: what the step collected last has taken, page moves included
 
     def _make_swapper(self, runner: "Runner", *, is_pool_shared: bool) -> Swapper | None:
@@ -202,23 +188,11 @@ class EngineCore:
             max_length=self.limits.max_model_len,
             submitted_s=self._clock(),
         )
-        self._requests[request_id] = request
-        if params.is_ranked and params.beam is None:
-            self._rankings.begin(request_id, params)
-        for sequence in request.sequences:
-            self._texts[sequence.sequence_id] = SequenceText(
-                self._make_detokenizer(
-                    params.skip_special_tokens, params.tool_calls.marks if params.tool_calls is not None else (), prompt
-                ),
-                StopStrings(params.stop, is_shown=params.include_stop_str_in_output) if params.stop else None,
-                ThoughtSplitter(params.thoughts) if params.thoughts is not None else None,
-                ToolCallParser(params.tool_calls, sequence.index) if params.tool_calls is not None else None,
-            )
-            self._steering.open(sequence.sequence_id, params, request.stop_ids)
+        self._requests.open(request)
         self._tally.num_prompt_tokens += len(prompt)
         self._scheduler.enqueue_request(request, len(prompt) + len(resume_token_ids))
         if resume_token_ids:
-            self._replay(request, request.sequences[0], resume_token_ids)
+            self._ready += self._requests.replay(request, resume_token_ids)
 
     def add_pooling_request(
         self,
@@ -241,19 +215,13 @@ class EngineCore:
         """End a request at once, waiting or running; its last deltas come with the next step. What a step in flight
         still computes for it is dropped. Unknown ids are ignored."""
         request = self._requests.get(request_id)
-        if request is None:
-            return
-        for sequence in request.unfinished:
-            output = self._texts[sequence.sequence_id]
-            said = output.flush()
-            self._finish(request, sequence, "abort")
-            if sequence.index < request.params.n or request.params.beam is None:  # other beams have no answer
-                self._ready.append(delta_of(request, sequence, output, said))
+        if request is not None:
+            self._ready += self._requests.abort(request)
 
     def abort_all(self) -> None:
         """End every open request, as `abort` does."""
-        for request_id in list(self._requests):
-            self.abort(request_id)
+        for request in self._requests.all():
+            self._ready += self._requests.abort(request)
 
     def is_open(self, request_id: str) -> bool:
         """Whether more deltas of this request may come."""
@@ -281,23 +249,21 @@ class EngineCore:
     def take_ready(self) -> list[RequestDelta]:
         """What sequences gained between steps."""
         deltas, self._ready = self._ready, []
-        return self._ranked(deltas)
+        return self._requests.rank(deltas)
 
     def launch_next(self, max_tokens: int | None = None) -> bool:
         """Plan and launch a step; false where none can be planned now. Arguments: as Scheduler.schedule."""
         plan = self._scheduler.schedule(max_tokens)
         if plan is None:
             return False
-        self._note_starts()
+        for request in self._scheduler.started:
+            request.queue_s = self._clock() - request.submitted_s
         self._launch(plan)
         return True
 
     def collect_oldest(self) -> list[RequestDelta]:
         """Wait for the oldest step in flight and return its deltas."""
-        return self._ranked(self._collect())
-
-    def _ranked(self, deltas: list[RequestDelta]) -> list[RequestDelta]:
-        return self._rankings.rank(deltas) if self._rankings else deltas
+        return self._requests.rank(self._collect())
 
     def _launch(self, plan: StepPlan) -> None:
         """Launch a step. If it needs masks they follow: at once, or when the tokens of the step in flight are known.
@@ -313,40 +279,22 @@ class EngineCore:
     def _collect(self) -> list[RequestDelta]:
         output = self._runner.collect()
         self.last_step_s = output.compute_s + output.move_s
-        new_tokens = self._scheduler.commit(self._in_flight.take_oldest(), output)
-        advanced = self._scheduler.advanced
-        deltas = self._take_tokens(new_tokens)
-        self._tally.note_step(len(deltas) + sum([len(request.sequences) for request, _ in advanced]))
-        for request, search in advanced:
+        committed = self._scheduler.commit(self._in_flight.take_oldest(), output)
+        deltas = self._take_tokens(committed.new_tokens)
+        self._tally.note_step(len(deltas) + sum([len(request.sequences) for request, _ in committed.advanced]))
+        for request, search in committed.advanced:
             if search.is_over:
-                deltas += self._end_search(request, search.best)
+                deltas += self._requests.end_search(request, search.best)
         if self._unmasked is not None:
             self._runner.supply_masks(self._steering.masks(self._unmasked))
             self._unmasked = None
-        for request in self._scheduler.prompts_done:
-            deltas += self._end_prompt(request)
-        return deltas
-
-    def _end_search(self, request: Request, best: ReadOnly[Hypothesis]) -> list[RequestDelta]:
-        """The deltas of a search that is over: one for each answer, likeliest first."""
-        deltas: list[RequestDelta] = []
-        for index, (sequence, hypothesis) in enumerate(zip(list(request.sequences), best, strict=True)):
-            sequence.index, sequence.cumulative_logprob = index, hypothesis.cumulative_logprob
-            sequence.token_ids = [*request.prompt_token_ids, *hypothesis.token_ids]
-            output = self._texts[sequence.sequence_id]
-            is_stopped = hypothesis.finish_reason == "stop"
-            said = output.say_all(hypothesis.token_ids[:-1] if is_stopped else hypothesis.token_ids)
-            self._finish(request, sequence, stop_reason(output) if is_stopped else "length")
-            if index < request.params.n:
-                logprobs = hypothesis.logprobs if request.params.logprobs is not None else None
-                deltas.append(delta_of(request, sequence, output, said, hypothesis.token_ids, logprobs))
-        if isinstance(request.reading, PromptScores):
-            deltas[0].prompt_logprobs = prompt_logprobs_of(request, request.reading)
+        for request in committed.prompts_done:
+            deltas += self._requests.end_prompt(request)
         return deltas
 
     def _take_tokens(self, new_tokens: ReadOnly[NewToken]) -> list[RequestDelta]:
-        """Append new tokens to their sequences, and turn each into a delta. Tokens behind the one that ends a sequence
-        are dropped: there are some where proposed tokens were right."""
+        """The delta of each new token. Tokens behind the one that ends a sequence are dropped: there are some where
+        proposed tokens were right."""
         deltas: list[RequestDelta] = []
         last: Sequence | None = None
         for request, sequence, sampled in new_tokens:
@@ -355,91 +303,9 @@ class EngineCore:
                     continue
                 assert self._speculation is not None
                 self._speculation.note_saved_step()
-            sequence.token_ids.append(sampled.token_id)
-            deltas.append(self._emit(request, sequence, sampled))
+            deltas.append(self._requests.take_token(request, sequence, sampled))
             last = sequence
         return deltas
-
-    def _emit(self, request: Request, sequence: Sequence, sampled: SampledToken) -> RequestDelta:
-        """Turn a sequence's newest token into a delta; end the sequence if the token does."""
-        output = self._texts[sequence.sequence_id]
-        said, reason = self._read_newest(request, sequence, output)
-        logprobs = None
-        if sampled.logprob is not None:
-            sequence.cumulative_logprob += sampled.logprob
-        if request.params.logprobs is not None:
-            assert sampled.logprob is not None
-            logprobs = (TokenLogprob(sampled.token_id, sampled.logprob, sampled.top_logprobs),)
-        if reason is not None:
-            self._finish(request, sequence, reason)
-        delta = delta_of(request, sequence, output, said, (sampled.token_id,), logprobs)
-        if sequence.index == 0 and isinstance(request.reading, PromptScores):
-            delta.prompt_logprobs = prompt_logprobs_of(request, request.reading)
-            request.reading = None  # told; all rows have been read
-        return delta
-
-    def _end_prompt(self, request: Request) -> list[RequestDelta]:
-        """End a request that wants no output: its only deltas, one for each sample."""
-        deltas: list[RequestDelta] = []
-        for sequence in request.unfinished:
-            output = self._texts[sequence.sequence_id]
-            self._finish(request, sequence, "stop" if isinstance(request.reading, PromptPooling) else "length")
-            deltas.append(delta_of(request, sequence, output, Said("", "")))
-        match request.reading:
-            case PromptScores():
-                deltas[0].prompt_logprobs = prompt_logprobs_of(request, request.reading)
-            case PromptPooling():
-                deltas[0].embedding = request.reading.vector()
-        return deltas
-
-    def _read_newest(
-        self, request: Request, sequence: Sequence, output: SequenceText
-    ) -> tuple[Said, FinishReason | None]:
-        """What the newest token completes, and whether it ends the sequence. A stop token has no text."""
-        steered = self._steering.get(sequence.sequence_id)
-        if steered is not None and steered.is_broken:
-            return output.flush(), "abort"
-        reason = request.finish_reason_after(sequence)
-        if reason == "stop":
-            return output.flush(), stop_reason(output)
-        may_stop = output.stops is not None and sequence.num_output_tokens > request.params.min_tokens
-        said = output.push(sequence.token_ids[-1], may_stop=may_stop)
-        if output.is_complete:
-            return said, stop_reason(output)
-        if steered is not None:
-            newest = sequence.token_ids[-1]
-            reason = steered.advance(newest, is_thinking=output.is_thinking, text=output.answered) or reason
-        if reason is not None:
-            said = said.then(output.flush())
-        return said, stop_reason(output) if reason == "stop" else reason
-
-    def _replay(self, request: Request, sequence: Sequence, resume_token_ids: tuple[int, ...]) -> None:
-        """Feed the resumed tokens to the text of the sequence; they may turn out to end it."""
-        output = self._texts[sequence.sequence_id]
-        sequence.token_ids = list(request.prompt_token_ids)
-        for token_id in resume_token_ids:
-            sequence.token_ids.append(token_id)
-            _, reason = self._read_newest(request, sequence, output)
-            if reason is not None:
-                self._finish(request, sequence, reason)
-                self._ready.append(delta_of(request, sequence, output, Said("", "")))
-                return
-
-    def _finish(self, request: Request, sequence: Sequence, reason: FinishReason) -> None:
-        self._scheduler.finish_sequence(request, sequence, reason)
-        del self._texts[sequence.sequence_id]
-        self._steering.close(sequence.sequence_id)
-        if not request.unfinished:
-            del self._requests[request.request_id]
-            self.adapters.close(request.adapter)
-            if reason == "abort":
-                self._tally.num_aborted += 1
-            else:
-                self._tally.num_finished += 1
-
-    def _note_starts(self) -> None:
-        for request in self._scheduler.started:
-            request.queue_s = self._clock() - request.submitted_s
 
     # A pool that several models share. No step of this model is in flight.
 
@@ -489,7 +355,7 @@ class EngineCore:
                 * request.params.num_sequences,
                 len(request.prompt_token_ids),
             )
-            for request in self._requests.values()
+            for request in self._requests.all()
         )
 
     def give_way(self) -> None:

@@ -17,7 +17,7 @@ from engine.errors import InvalidRequest
 from engine.memory.kv_cache import KVCache
 from engine.memory.large_pool import LargePool
 from engine.memory.pool_share import PoolShare
-from engine.scheduling.scheduler import Reclaim
+from engine.scheduling.placement import Reclaim
 from engine.text.sequence_text import Detokenizer, NoText
 
 if TYPE_CHECKING:

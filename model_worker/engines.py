@@ -21,10 +21,10 @@ def follow_if_told_to(settings: WorkerSettings) -> bool:
     """
     if settings.engine != "paged" or settings.engine_config.tensor_parallel == 1:
         return False
-    from model_worker.paged_engine import PagedEngine
+    from model_worker.paged_loading import follow_leader_if_told_to
 
     gc.enable()  # __main__.py turned it off for the imports
-    return PagedEngine.follow_if_told_to(settings)
+    return follow_leader_if_told_to(settings)
 
 
 async def load_engine(settings: WorkerSettings) -> Engine:
@@ -41,10 +41,10 @@ async def load_engine(settings: WorkerSettings) -> Engine:
             return _echo(settings)
         case "paged":
             # In a thread: importing torch takes seconds.
-            await asyncio.to_thread(importlib.import_module, "model_worker.paged_engine")
-            from model_worker.paged_engine import PagedEngine
+            await asyncio.to_thread(importlib.import_module, "model_worker.paged_loading")
+            from model_worker.paged_loading import load_paged
 
-            return await PagedEngine.load_checkpoint(settings)
+            return await load_paged(settings)
 
 
 async def describe_model(settings: WorkerSettings) -> Description:
@@ -57,10 +57,10 @@ async def describe_model(settings: WorkerSettings) -> Description:
         return Description(remote.card, remote.capacity, weights_bytes=0, pool_bytes=0)
     match settings.engine:
         case "paged":
-            await asyncio.to_thread(importlib.import_module, "model_worker.paged_engine")
-            from model_worker.paged_engine import PagedEngine
+            await asyncio.to_thread(importlib.import_module, "model_worker.paged_loading")
+            from model_worker.paged_loading import describe_paged
 
-            return await asyncio.to_thread(PagedEngine.describe, settings)
+            return await asyncio.to_thread(describe_paged, settings)
         case "echo":
             engine = _echo(settings)
             return Description(engine.card, engine.capacity, weights_bytes=0, pool_bytes=engine.load().kv_bytes_total)

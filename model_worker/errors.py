@@ -48,3 +48,8 @@ class LoadFailed(StartError):
     """The model could not be loaded for a reason that may pass; a supervisor tries again."""
 
     exit_code = 6
+
+
+def one_line(error: BaseException) -> str:
+    """An error's message without line breaks, or the name of its type."""
+    return " ".join(str(error).split()) or type(error).__name__

@@ -56,12 +56,12 @@ class HostedEngines:
         """See ModelHost."""
         if await self._is_separate(settings):
             return await self._separate.add(settings)
-        from model_worker.paged_engine import PagedEngine
+        from model_worker.paged_loading import load_paged
 
         if self._host is None:
             self._host = await asyncio.to_thread(self._make_host)
         name = settings.model_name
-        engine = await PagedEngine.load_checkpoint(settings, self._host)
+        engine = await load_paged(settings, self._host)
         self._engines[name], self._held[name] = engine, settings
         return engine
 
@@ -77,7 +77,7 @@ class HostedEngines:
         """See ModelHost."""
         if name not in self._engines:
             return await self._separate.wake(name)
-        from model_worker.paged_engine import wake_hosted
+        from model_worker.paged_loading import wake_hosted
 
         assert self._host is not None
         await wake_hosted(self._host, self._held[name])
@@ -105,8 +105,8 @@ class HostedEngines:
             return True  # and torch is not needed
         if settings.engine_config.draft not in (None, NGRAM):  # the pool of the two is cut for both
             return True
-        await asyncio.to_thread(importlib.import_module, "model_worker.paged_engine")
-        from model_worker.paged_engine import has_own_process
+        await asyncio.to_thread(importlib.import_module, "model_worker.paged_loading")
+        from model_worker.paged_loading import has_own_process
 
         return await asyncio.to_thread(has_own_process, settings)
 
@@ -118,7 +118,7 @@ class HostedEngines:
 
     def _make_host(self) -> "EngineHost":
         from engine.hosting import EngineHost
-        from model_worker.paged_engine import most_pool_bytes
+        from model_worker.paged_loading import most_pool_bytes
 
         config = self._settings.engine_config
         if self._pool_bytes is None:

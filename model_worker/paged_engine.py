@@ -1,44 +1,24 @@
-"""Agon's own engine behind the worker's protocol: the only module of the worker that loads torch."""
+"""Agon's own engine behind the worker's protocol: translates requests and deltas of a model that paged_loading.py has
+loaded."""
 
 import asyncio
 import contextlib
 import copy
 import hashlib
-import math
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from itertools import count
 
-import torch
-
 from engine.async_engine import AsyncEngine, RequestStream
-from engine.config import EngineConfig
-from engine.errors import (
-    AdapterError,
-    CheckpointError,
-    CheckpointUnavailable,
-    EngineDead,
-    EngineError,
-    InvalidRequest,
-    NotDivisible,
-    OperatorsUnavailable,
-    RankLost,
-)
-from engine.hosting import EngineHost
-from engine.json_files import read_object
-from engine.loader import find_model_folder
-from engine.memory.ledger import PoolCell as EnginePoolCell
-from engine.model_info import ModelInfo
+from engine.errors import AdapterError, EngineDead, EngineError
 from engine.request import RequestDelta
-from engine.runner import choose_device, describe_checkpoint, follow_if_told_to, share_of_free_memory
 from engine.sampling_params import PoolingParams, SamplingParams, ToolFormat
-from engine.stats import EngineStats
 from engine.text.bad_words import with_bad_words
 from model_worker.answer_end import SampleUsage
-from model_worker.config import WorkerSettings
-from model_worker.engine_protocol import Accepted, Conversation, Description, Piece, Prompt, PromptSource
-from model_worker.errors import BadCheckpoint, EngineBroken, LoadFailed, StartError
+from model_worker.engine_load import MAX_CELLS, load_of, pool_picture
+from model_worker.engine_protocol import Accepted, Conversation, Piece, Prompt, PromptSource
+from model_worker.errors import BadCheckpoint, one_line
 from model_worker.logprobs import named_token, prompt_logprobs, token_logprobs
 from model_worker.tool_requests import template_messages, tool_request, wire_calls
 from model_worker.translate import SamplingDefaults, as_api_error, sampling_params
@@ -46,12 +26,7 @@ from wire.answers import Delta, PromptEcho
 from wire.chat import SamplingOptions, TemplateKwargs
 from wire.embeddings import PoolingFields
 from wire.errors import ApiError, ErrorCode
-from wire.workers import Capacity, Load, ModelCard, PageCounts, PoolPicture
-
-#: Loading failed for a reason that may pass, or for one that lies in the model or its settings.
-_MAY_PASS = (CheckpointUnavailable, MemoryError, torch.OutOfMemoryError, OSError)
-_LOAD_ERRORS = (*_MAY_PASS, CheckpointError, NotDivisible, OperatorsUnavailable, ValueError)
-MAX_CELLS = 256  #: cells of a picture of the page pool: 8 rows of 32, about 3 kB
+from wire.workers import Capacity, Load, ModelCard, PoolPicture
 
 
 class PagedEngine:
@@ -78,60 +53,6 @@ class PagedEngine:
         self._tool_format = tool_format
         self._adapter = ""  # its name; empty: the base alone
         self._ordinals = count()
-
-    @staticmethod
-    def follow_if_told_to(settings: WorkerSettings) -> bool:
-        """See model_worker.engines.follow_if_told_to."""
-        try:
-            return follow_if_told_to(settings.engine_config)
-        except RankLost as error:
-            raise EngineBroken(_one_line(error)) from None
-        except _LOAD_ERRORS as error:
-            raise _start_error(settings, error) from None
-
-    @staticmethod
-    def describe(settings: WorkerSettings) -> Description:
-        """What is known of the model without loading it. Reads files. Raises BadCheckpoint or LoadFailed."""
-        try:
-            found = describe_checkpoint(settings.engine_config)
-        except _LOAD_ERRORS as error:
-            raise _start_error(settings, error) from None
-        capacity = Capacity(
-            max_running=found.config.step_limits.max_running,
-            max_queued=found.config.max_queued_requests,
-            kv_tokens=0,
-        )
-        card = _card(settings, found.info, found.info.context_length)
-        return Description(card, capacity, found.weights_bytes, found.pool_bytes)
-
-    @classmethod
-    async def load_checkpoint(cls, settings: WorkerSettings, host: EngineHost | None = None) -> "PagedEngine":
-        """Load the model, in `host`, in a thread or in a process of its own. Raises BadCheckpoint or LoadFailed."""
-        try:
-            config = settings.engine_config
-            defaults = await asyncio.to_thread(_sampling_defaults, config.model)
-            if host is not None:
-                engine = await host.add(settings.model_name, config)
-            elif await asyncio.to_thread(has_own_process, settings):  # the driver of a GPU takes its time to answer
-                engine = await AsyncEngine.in_own_process(config, "model_worker.engine_process")
-            else:
-                engine = await AsyncEngine.from_config(config)
-        except (*_LOAD_ERRORS, RankLost, EngineDead, InvalidRequest) as error:
-            raise _start_error(settings, error) from None
-        info, stats = engine.info, engine.stats()
-        return cls(
-            engine,
-            card=_card(settings, info, engine.limits.max_model_len),
-            capacity=Capacity(
-                max_running=engine.step_limits.max_running,
-                max_queued=config.max_queued_requests,
-                kv_tokens=_pool_tokens(stats, config.page_tokens),
-            ),
-            defaults=defaults,
-            default_max_tokens=settings.default_max_tokens,
-            chat_template_kwargs=settings.chat_template_kwargs,
-            tool_format=None if settings.tool_format == "auto" else settings.tool_format,
-        )
 
     @property
     def hosting(self) -> None:
@@ -306,43 +227,7 @@ class PagedEngine:
 
     def load(self) -> Load:
         """The engine's counters in wire types."""
-        stats = self._engine.stats()
-        return Load(
-            running=stats.running,
-            waiting=stats.waiting,
-            swapped=stats.swapped,
-            queued_tokens=stats.queued_tokens,
-            tokens_per_s=stats.tokens_per_s,
-            kv_bytes_used=stats.kv_bytes_used,
-            kv_bytes_saved=stats.kv_bytes_saved,
-            page_copies_total=stats.page_copies_total,
-            kv_bytes_evictable=stats.kv_bytes_evictable,
-            kv_bytes_total=stats.kv_bytes_total,
-            mirror_bytes_used=stats.mirror_bytes_used,
-            mirror_bytes_total=stats.mirror_bytes_total,
-            steps_total=stats.steps_total,
-            prompt_tokens_total=stats.prompt_tokens_total,
-            generation_tokens_total=stats.generation_tokens_total,
-            prefix_query_tokens_total=stats.prefix_query_tokens_total,
-            prefix_hit_tokens_total=stats.prefix_hit_tokens_total,
-            preemptions_total=stats.preemptions_total,
-            swap_preemptions_total=stats.swap_preemptions_total,
-            swapped_bytes_total=stats.swapped_bytes_total,
-            draft_proposals_total=stats.draft_proposals_total,
-            draft_tokens_total=stats.draft_tokens_total,
-            accepted_draft_tokens_total=stats.accepted_draft_tokens_total,
-            saved_steps_total=stats.saved_steps_total,
-            pages=tuple(
-                PageCounts(
-                    layer_type=entry.layer_type,
-                    used=entry.num_used,
-                    evictable=entry.num_evictable,
-                    empty=entry.num_empty + entry.num_in_empty_large,
-                    page_bytes=entry.small_page_bytes,
-                )
-                for entry in stats.types
-            ),
-        )
+        return load_of(self._engine.stats())
 
     async def picture(self) -> PoolPicture | None:
         """The page pool in at most MAX_CELLS cells. Raises ApiError after the engine has stopped."""
@@ -356,7 +241,7 @@ class PagedEngine:
         try:
             info = await self._engine.add_adapter(name, folder)
         except EngineError as error:
-            raise BadCheckpoint(f"cannot load the adapter {name}: {_one_line(error)}") from None
+            raise BadCheckpoint(f"cannot load the adapter {name}: {one_line(error)}") from None
         other = copy.copy(self)
         other._adapter = name
         revision = hashlib.sha256(f"{self.card.revision} {info.digest}".encode()).hexdigest()[: len(self.card.revision)]
@@ -373,19 +258,6 @@ class PagedEngine:
             await self._engine.remove_adapter(self._adapter)
 
 
-async def wake_hosted(host: EngineHost, settings: WorkerSettings) -> None:
-    """Wake the model of `settings`. Raises BadCheckpoint or LoadFailed; it sleeps on then."""
-    try:
-        await host.wake(settings.model_name)
-    except (*_LOAD_ERRORS, EngineDead) as error:
-        raise _start_error(settings, error) from None
-
-
-def most_pool_bytes(config: EngineConfig) -> int:
-    """The most that a page pool of unstated size takes of the memory that is free now."""
-    return share_of_free_memory(choose_device(config.device))
-
-
 def _says_something(delta: RequestDelta) -> bool:
     return bool(delta.text or delta.token_ids or delta.thoughts or delta.tool_calls or delta.prompt_logprobs)
 
@@ -393,67 +265,3 @@ def _says_something(delta: RequestDelta) -> bool:
 def _param_of(sampling: SamplingOptions) -> str:
     """The field of the client's request that steers its tokens."""
     return "thinking_budget" if sampling.constraint is None else sampling.constraint.param
-
-
-def has_own_process(settings: WorkerSettings) -> bool:
-    """Whether the engine gets a process of its own: on a GPU every microsecond of the interpreter that the HTTP side
-    takes delays a step; on a CPU the operators compute without the interpreter, and a process only costs memory."""
-    if settings.engine_process == "auto":
-        return settings.engine_config.device != "cpu" and torch.cuda.is_available()
-    return settings.engine_process == "on"
-
-
-def pool_picture(cells: Sequence[EnginePoolCell]) -> PoolPicture:
-    """Cells of the engine in wire types: an index for the layer type, percent for shares."""
-    layer_types = sorted({cell.layer_type for cell in cells if cell.layer_type is not None})
-    index_of = {name: index for index, name in enumerate(layer_types)}
-    return PoolPicture(
-        layer_types=tuple(layer_types),
-        cells=tuple(
-            (
-                None if cell.layer_type is None else index_of[cell.layer_type],
-                used := _percent(cell.used),
-                min(_percent(cell.evictable), 100 - used),
-            )
-            for cell in cells
-        ),
-    )
-
-
-def _percent(share: float) -> int:
-    """A share in percent, rounded up, except that rounding errors of a sum of fractions do not round it up."""
-    return min(100, math.ceil(100 * share - 1e-6))
-
-
-def _card(settings: WorkerSettings, info: ModelInfo, context_length: int) -> ModelCard:
-    return ModelCard(
-        name=settings.model_name,
-        revision=info.revision,
-        architecture=info.architecture,
-        num_parameters=info.num_parameters,
-        dtype=info.precision,
-        context_length=context_length,
-        runs_on="cpu" if info.device == "cpu" else "gpu",
-    )
-
-
-def _sampling_defaults(model: str) -> SamplingDefaults:
-    file = find_model_folder(model) / "generation_config.json"
-    return SamplingDefaults.from_generation_config(read_object(file)) if file.is_file() else SamplingDefaults()
-
-
-def _start_error(settings: WorkerSettings, error: Exception) -> StartError:
-    kind = LoadFailed if isinstance(error, (*_MAY_PASS, RankLost, EngineDead)) else BadCheckpoint
-    return kind(f"cannot load {settings.model_path}: {_one_line(error)}")
-
-
-def _pool_tokens(stats: EngineStats, page_tokens: int) -> int:
-    """Tokens that fit into an empty pool when every layer type keeps all of them."""
-    if not stats.types:
-        return 0
-    pool_bytes = stats.types[0].num_in_empty_large * stats.types[0].small_page_bytes
-    return pool_bytes * page_tokens // sum(entry.small_page_bytes for entry in stats.types)
-
-
-def _one_line(error: BaseException) -> str:
-    return " ".join(str(error).split()) or type(error).__name__

@@ -99,7 +99,7 @@ def simulate(
             result.times.append(now)
         now += cost.step_s(plan.num_tokens, live)
         result.num_steps += 1
-        for new in scheduler.commit(plan, StepOutput(plan.step, tuple(samples))):
+        for new in scheduler.commit(plan, StepOutput(plan.step, tuple(samples))).new_tokens:
             index = new.sequence.sequence_id >> 8
             new.sequence.token_ids.append(new.sampled.token_id)
             result.num_output_tokens += 1

@@ -1,4 +1,5 @@
-"""The machine's limits through torch and oneDNN, measured beforehand: read bandwidth and rates of matrix products.
+"""The machine's limits, measured beforehand: read bandwidth, and rates of matrix products: those of torch (oneDNN, MKL)
+or the engine's own, whichever is faster. On some processors torch's products in float32 reach half of what there is.
 
 An operator's limit is the longer of the time to read and write its bytes once and the time to do its arithmetic. Where
 the processor has no instructions for a format, or torch no use for them, the rate in float32 is its rate: any processor
@@ -10,6 +11,8 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 
 import torch
+
+from engine.kernels import choose_operators
 
 #: Operands up to this size count as cached in the last level, larger ones as read from memory.
 CACHED_BYTES = 16 * 2**20
@@ -63,12 +66,17 @@ def _rate_of_small(dtype: torch.dtype, seconds: float) -> float:
 
 
 def _rate_of(square: int, dtype: torch.dtype, seconds: float) -> float:
-    product = _product(*(torch.randint(-127, 127, (square, square)).to(dtype) for _ in range(2)))
-    return round(2 * square**3 / best_seconds(product, seconds) / 1e9, 1)
+    a, b = (torch.randint(-127, 127, (square, square)).to(dtype) for _ in range(2))
+    best = min(best_seconds(product, seconds) for product in _products(a, b))
+    return round(2 * square**3 / best / 1e9, 1)
 
 
-def _product(a: torch.Tensor, b: torch.Tensor) -> Callable[[], object]:
-    return (lambda: torch._int_mm(a, b)) if a.dtype is torch.int8 else (lambda: torch.nn.functional.linear(a, b))
+def _products(a: torch.Tensor, b: torch.Tensor) -> list[Callable[[], object]]:
+    """Torch's product and, of floats, the engine's."""
+    if a.dtype is torch.int8:
+        return [lambda: torch._int_mm(a, b)]
+    own = choose_operators(a.device, a.dtype, torch.get_num_threads(), allow_compiled=True).linear(b, None)
+    return [lambda: torch.nn.functional.linear(a, b), lambda: own(a)]
 
 
 def sample_seconds(run: Callable[[], object], seconds: float) -> list[float]:

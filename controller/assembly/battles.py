@@ -11,11 +11,11 @@ from controller.battles.battles import Battles
 from controller.battles.identity_guard import IdentityGuard
 from controller.battles.matchmaking import Matchmaker
 from controller.battles.sharing import Sharing
-from controller.battles.turn_run import TurnTools
 from controller.battles.turn_runner import TurnRunner
 from controller.battles.turn_stream import TurnStream
 from controller.battles.turn_takeover import TurnTakeover
 from controller.battles.turn_taking import TurnTaking
+from controller.battles.turn_tools import TurnTools
 from controller.battles.voters import Voters
 from controller.config import Settings
 from controller.votes.boards.checkpoints import Checkpoints

@@ -11,7 +11,8 @@ from controller.battles.battle_record import Battle, StoredTurn
 from controller.battles.battle_store import BegunTurn, TurnStore
 from controller.battles.shared_pace import SharedPace
 from controller.battles.turn_progress import SideProgress
-from controller.battles.turn_run import TurnRun, TurnTools
+from controller.battles.turn_run import TurnRun
+from controller.battles.turn_tools import TurnTools
 from controller.battles.turn_writer import TurnWriter
 from controller.workers.dispatch import Lane
 from service_kit.logs import log_event, short

@@ -38,6 +38,8 @@ _CONNECTION_LOST = "the handler is closed"
 _NOT_NOW = ("MISCONF", "LOADING", "NOREPLICAS", "CLUSTERDOWN", "MASTERDOWN", "BUSY", "NOAUTH")
 _NOT_NOW_CLASSES = (ReadOnlyError, OutOfMemoryError, NoPermissionError)
 
+_IS_REPLICA = "cannot be used with replica"  #: what WAIT and WAITAOF say on a server that is no primary any more
+
 
 def unavailable() -> ApiError:
     """The error for every failure of the store (503). The command may or may not have taken effect."""
@@ -115,6 +117,8 @@ class Store:
             pipeline.execute_command("WAIT", self._num_replicas, self._wait_ms)
             pipeline.execute_command("WAITAOF", 1, self._num_replicas, self._wait_ms)
             reply, _, _, reached = await _call(pipeline.execute, raise_on_error=False)
+        if isinstance(reached, ResponseError) and _IS_REPLICA in str(reached):  # since the script wrote
+            raise ReadOnlyError(str(reached)) from reached
         for found in (reply, reached):
             if isinstance(found, Exception) and not isinstance(found, NoScriptError):
                 raise found

@@ -14,7 +14,7 @@ from engine.hosting.turns import Turns
 from engine.memory.large_pool import LargePool
 from engine.memory.spec import NUM_NULL_LARGE_PAGES
 from engine.request import RequestDelta
-from engine.scheduling.scheduler import Reclaim
+from engine.scheduling.placement import Reclaim
 
 #: Prompt tokens of a step, beside those of decodes, while other models have work too: long steps of one model would
 #: delay each token of the others.

@@ -50,7 +50,7 @@ def test_the_highest_priority_value_is_preempted_first(tiny_model: TinyModels) -
     core = llm._core
     for index, priority in enumerate((3, 0, 1, 0)):
         core.add_request(str(index), [index, 7, 9], replace(GREEDY, max_tokens=40, priority=priority))
-    requests = dict(core._requests)
+    requests = {request.request_id: request for request in core._requests.all()}
     while not core.is_idle:
         core.step()
     assert core.stats().preemptions_total > 0

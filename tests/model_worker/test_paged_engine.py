@@ -17,9 +17,10 @@ from engine.kernels.cpu.build import best_instruction_set
 from engine.memory.ledger import PoolCell
 from model_worker.app import create_app
 from model_worker.config import WorkerSettings
+from model_worker.engine_load import pool_picture
 from model_worker.engines import load_engine
 from model_worker.errors import BadCheckpoint, LoadFailed
-from model_worker.paged_engine import PagedEngine, pool_picture
+from model_worker.paged_engine import PagedEngine
 from tests.engine.swap_costs import swapping_costs_nothing
 from wire.workers import PoolView
 

@@ -110,17 +110,21 @@ static void add_up(const AdapterArgs<T>& a, const AdapterPart& part, Range rows,
                                        a.y + part.first_output,   a.y_stride,    rows.last, part.num_ranks,
                                        part.num_outputs};
   args.gains = part.gains, args.shifts = part.shifts;
+  const Target<T> to{nullptr, args.y, args.y_stride};
+  Floats outputs[kTileVectors<Kind>];
   constexpr std::make_index_sequence<Kind::kTileRows> instances;
   const int64_t num_rows = rows.last - rows.first, num_tiles = (num_rows + Kind::kTileRows - 1) / Kind::kTileRows;
   for (int64_t p = first; p < last; p++) {
     const T* panel = args.packed + p * part.num_ranks * kPanel;
     for (int64_t t = 0; t < num_tiles; t++) {
       const Range r = part_of(num_rows, t, num_tiles);
-      const int64_t count = r.last - r.first;
-      for (int v = 0; v < kVectors; v += width_for(int(count)))
-        tile_of<Kind, 1>(count, instances)(args, panel + vector_at(v, part.num_ranks, Kind::kGroup),
-                                           rows.first + r.first, p * kPanel + v * kLanes,
-                                           reinterpret_cast<const char*>(panel));
+      const int64_t count = r.last - r.first, row = rows.first + r.first;
+      for (int v = 0; v < kVectors; v += width_for(int(count))) {
+        const int64_t output = p * kPanel + v * kLanes;
+        tile_of<Kind, 1>(count, instances)(args, panel + vector_at(v, part.num_ranks, Kind::kGroup), row, output,
+                                           reinterpret_cast<const char*>(panel), outputs);
+        write_tile(to, outputs, row, int(count), output, part.num_outputs);
+      }
     }
   }
 }

@@ -25,6 +25,7 @@ constexpr int64_t kSplit = 256;       // tokens of a part of the context; a mult
 constexpr int kQueryTokens = 32;      // query tokens of one work item, at most
 constexpr int64_t kQueryRows = 512;   // likewise query heads of these tokens, unless one token has more
 constexpr int64_t kDecodeTokens = 4;  // up to this many query tokens, each part of a context is its own work item
+constexpr float kLog2E = 1.44269504f;
 constexpr float kLowest = -1e30f;     // below any score, and finite: kLowest - kLowest is 0, not NaN
 
 // Register tile of a product: rows, and vectors of sums per row, that fit into registers. With widening there are more
@@ -217,6 +218,7 @@ static void add_values(int64_t rows, const uint32_t* weights, const Tile& tile, 
 template <typename T, typename S>
 static void soften(float* scores, const Tile& tile, uint32_t* weights, Sums sums, int64_t row, int64_t value_dim,
                    float scale, float softcap, int64_t low, int64_t high) {
+  const bool is_whole = low <= 0 && high >= kTile;
   Floats s[kTileVectors];
   Ints lane;
   for (int i = 0; i < kLanes; i++) lane[i] = i;
@@ -226,15 +228,18 @@ static void soften(float* scores, const Tile& tile, uint32_t* weights, Sums sums
     s[v] = load(scores + v * kLanes) * scale;
     if constexpr (kHasScales<S>) s[v] *= load(tile.key_scales[v]);
     if (softcap != 0.0f) s[v] = tanh(s[v] * (1.0f / softcap)) * softcap;
-    const Ints token = lane + v * kLanes;
-    s[v] = ((token >= int32_t(low)) & (token < int32_t(high))) ? s[v] : splat(-INFINITY);
+    if (!is_whole) {
+      const Ints token = lane + v * kLanes;
+      s[v] = ((token >= int32_t(low)) & (token < int32_t(high))) ? s[v] : splat(-INFINITY);
+    }
     best = max(best, s[v]);
   }
   const float largest = std::max(sums.largest[row], agon::largest(best));
   Floats weight = splat(0.0f);
 #pragma GCC unroll 4
   for (int v = 0; v < kTileVectors; v++) {
-    const Floats e = exp(s[v] - largest);
+    Floats e = decaying_power_of_two((s[v] - largest) * kLog2E);
+    if (!is_whole) e = s[v] == splat(-INFINITY) ? splat(0.0f) : e;
     weight += e;
     const Floats scaled = kHasScales<S> ? e * load(tile.value_scales[v]) : e;
     if constexpr (kWidens<T>) store(reinterpret_cast<float*>(weights) + v * kLanes, widen(narrow(scaled)));

@@ -15,14 +15,10 @@
 
 namespace agon {
 
-template <typename T>
 struct GroupedArgs {
   const int8_t* x;
   int64_t x_stride;
   const uint8_t* packed;
-  const T* bias;
-  T* y;
-  int64_t y_stride;
   int64_t num_rows, num_outputs;
   const GroupedWeights* weights;
   const RowBlock* blocks;
@@ -31,8 +27,8 @@ struct GroupedArgs {
 };
 
 // What the lower and the upper codes of bytes stand for.
-template <bool kHasBook, typename Args>
-static AGON_INLINE Words values_of(const Args& a, Words codes) {
+template <bool kHasBook>
+static AGON_INLINE Words values_of(const GroupedArgs& a, Words codes) {
   if constexpr (!kHasBook) return codes;
 #if defined(__AVX512BW__)
   return (Words)_mm512_shuffle_epi8(load_as<__m512i>(a.book), (__m512i)codes);
@@ -60,11 +56,10 @@ static AGON_INLINE Words upper_bits(Words high, int part) {
 }
 
 // Weights of kBits, as panels.h wants a kind of products.
-template <typename T, int kBits, bool kHasBook>
+template <int kBits, bool kHasBook>
 struct Grouped {
-  using Args = GroupedArgs<T>;
+  using Args = GroupedArgs;
   using Weight = uint8_t;
-  using Output = T;
   using Sum = Ints;
   using Total = Floats;
   static constexpr int kGroup = 4 * words_of(kBits);
@@ -143,9 +138,12 @@ struct Grouped {
 };
 
 template <typename T>
-static GroupedArgs<T> args_of(const GroupedProduct<T>& p) {
+static Target<T> target_of(const GroupedProduct<T>& p) { return {p.bias, p.y, p.y_stride}; }
+
+template <typename T>
+static GroupedArgs args_of(const GroupedProduct<T>& p) {
   const GroupedWeights& w = *p.weights;
-  GroupedArgs<T> a{p.bytes, w.num_columns, w.packed, p.bias, p.y, p.y_stride, p.num_rows, p.num_outputs, &w, p.blocks};
+  GroupedArgs a{p.bytes, w.num_columns, w.packed, p.num_rows, p.num_outputs, &w, p.blocks};
   a.depth = w.bytes_per_output();
   a.block_steps = w.block / inputs_of(int(w.bits));
   a.num_blocks = w.num_blocks();
@@ -156,23 +154,15 @@ static GroupedArgs<T> args_of(const GroupedProduct<T>& p) {
   return a;
 }
 
-template <typename Kind, typename T>
-static void multiply_as(const GroupedProduct<T>* products, int64_t count, Team& team, const Activated<T>* activated) {
-  if (count == 1) return multiply_share<Kind>(args_of(*products), team, activated);
-  std::vector<GroupedArgs<T>> all;
-  for (int64_t i = 0; i < count; i++) all.push_back(args_of(products[i]));
-  multiply_shares<Kind>(all, team, activated);
-}
-
 template <typename T>
 void multiply_grouped(const GroupedProduct<T>* products, int64_t count, Team& team, const Activated<T>* activated) {
   if (count == 0) return;
   const GroupedWeights& w = *products->weights;
-  if (w.bits == 8) return multiply_as<Grouped<T, 8, false>>(products, count, team, activated);
-  if (w.bits == 6) return multiply_as<Grouped<T, 6, false>>(products, count, team, activated);
-  if (w.bits == 5) return multiply_as<Grouped<T, 5, false>>(products, count, team, activated);
-  if (w.book == nullptr) return multiply_as<Grouped<T, 4, false>>(products, count, team, activated);
-  multiply_as<Grouped<T, 4, true>>(products, count, team, activated);
+  if (w.bits == 8) return multiply_shares<Grouped<8, false>>(products, count, team, activated);
+  if (w.bits == 6) return multiply_shares<Grouped<6, false>>(products, count, team, activated);
+  if (w.bits == 5) return multiply_shares<Grouped<5, false>>(products, count, team, activated);
+  if (w.book == nullptr) return multiply_shares<Grouped<4, false>>(products, count, team, activated);
+  multiply_shares<Grouped<4, true>>(products, count, team, activated);
 }
 
 // quantize_blocks() for one block of a row; count: its inputs, at most w.block, behind which columns are zero.

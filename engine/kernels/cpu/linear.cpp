@@ -23,7 +23,6 @@ namespace agon {
 struct Widened {
   using Args = LinearArgs<bf16, float>;
   using Weight = bf16;
-  using Output = bf16;
   using Sum = Floats;
   using Total = Sum;
   static constexpr int kGroup = 2;
@@ -39,12 +38,19 @@ struct Widened {
   static AGON_INLINE Floats finish(const Args&, Sum sum, int64_t, int64_t) { return sum; }
 };
 
+struct Int8Args {
+  const uint8_t* x;
+  int64_t x_stride;
+  const int8_t* packed;
+  int64_t num_rows, num_inputs, num_outputs;
+  const float *row_scales, *output_scales;  // as in LinearArgs
+  const int32_t* output_sums;
+};
+
 // int8 weights, rows of x quantised to bytes; sums in int32, exact up to 130,000 inputs.
-template <typename T>
 struct Int8 {
-  using Args = LinearArgs<T, uint8_t, int8_t>;
+  using Args = Int8Args;
   using Weight = int8_t;
-  using Output = T;
   using Sum = Ints;
   using Total = Sum;
   static constexpr int kGroup = 4;
@@ -68,6 +74,18 @@ struct Int8 {
   }
 };
 
+template <typename T, typename Input, typename Weight>
+static Target<T> target_of(const LinearArgs<T, Input, Weight>& a) { return {a.bias, a.y, a.y_stride}; }
+
+// What a kind of products reads of its arguments.
+template <typename T, typename Input, typename Weight>
+static const LinearArgs<T, Input, Weight>& args_of(const LinearArgs<T, Input, Weight>& a) { return a; }
+template <typename T>
+static Int8Args args_of(const LinearArgs<T, uint8_t, int8_t>& a) {
+  return {a.x,           a.x_stride,   a.packed,        a.num_rows,   a.num_inputs,
+          a.num_outputs, a.row_scales, a.output_scales, a.output_sums};
+}
+
 template <typename T>
 void widen_row(const T* x, float* floats, int64_t size) {
   int64_t i = 0;
@@ -89,23 +107,25 @@ void multiply(const LinearArgs<T>& a, float* floats, Team& team, const Activated
       widen_rows(a, floats, team);
       const LinearArgs<T, float> widened{floats,     a.num_inputs, a.packed,     a.bias,       a.y,
                                          a.y_stride, a.num_rows,   a.num_inputs, a.num_outputs};
-      return multiply_share<Widened>(widened, team, activated);
+      return multiply_share<Widened>(widened, target_of(widened), team, activated);
     }
   }
-  multiply_share<Plain<T>>(a, team, activated);
+  multiply_share<Plain<T>>(a, target_of(a), team, activated);
 }
 
 template <typename T>
 void multiply_int8(const LinearArgs<T, uint8_t, int8_t>& a, Team& team, const Activated<T>* activated) {
-  multiply_share<Int8<T>>(a, team, activated);
+  multiply_share<Int8>(args_of(a), target_of(a), team, activated);
 }
 
 template <typename T, typename Input, typename Weight>
 void multiply_each(const std::vector<LinearArgs<T, Input, Weight>>& products, Team& team,
                    const Activated<T>* activated) {
-  if constexpr (sizeof(Weight) == 1) multiply_shares<Int8<T>>(products, team, activated);
-  else if constexpr (sizeof(Input) == sizeof(T)) multiply_shares<Plain<T>>(products, team, activated);
-  else multiply_shares<Widened>(products, team, activated);
+  const auto* all = products.data();
+  const auto count = int64_t(products.size());
+  if constexpr (sizeof(Weight) == 1) multiply_shares<Int8>(all, count, team, activated);
+  else if constexpr (sizeof(Input) == sizeof(T)) multiply_shares<Plain<T>>(all, count, team, activated);
+  else multiply_shares<Widened>(all, count, team, activated);
 }
 
 Expected first_panels(const void* packed, int64_t output_bytes, int64_t num_outputs, Team& team) {

@@ -4,14 +4,16 @@
 // read front to back, once from memory and then from the caches for all row tiles of the input.
 //
 // A Kind states what is multiplied:
-//   Args, Weight, Output   arguments (x, packed, bias, y), type of a packed element, type of y
+//   Args, Weight           what is multiplied (x, packed, sizes), type of a packed element
 //   kGroup, kInputs        packed elements, and inputs, of an output that one step multiplies
 //   kTileRows              rows of a tile: their sums take most of the registers
 //   depth(args)            packed elements of an output
 //   step()                 adds the products of one group of inputs of kRows rows to their sums
-//   finish()               turns a sum into an output before the bias
+//   finish()               turns a sum into an output before the bias, in float
 //   Sum, Total             type of a sum within a block of steps, and over all blocks; the same if !kHasBlocks
 //   begin(), end()         kHasBlocks: the first sums of a block, and its sums added to the totals
+//
+// Only what writes the outputs depends on their type: the tiles, whose code is long, exist once for all types.
 #pragma once
 
 #include <algorithm>
@@ -21,6 +23,14 @@
 #include "linear.h"
 
 namespace agon {
+
+// Where the outputs of a product go. T: type of bias and y.
+template <typename T>
+struct Target {
+  const T* bias;  // may be null
+  T* y;
+  int64_t y_stride;
+};
 
 constexpr int64_t kRowBlock = 64;    // least rows of a work item if there are few panels
 constexpr int64_t kStripTiles = 6;   // row tiles multiplied in turn by a strip, which is then in the first level cache
@@ -58,11 +68,12 @@ static AGON_INLINE void add_steps(typename Kind::Sum (&sums)[kRows][kWidth], con
   }
 }
 
-// kRows rows of x from `row` on, times width_for(kRows) vectors of a panel from `first_output` on; writes y. `ahead` is
-// memory that will be read soon: kLines cache lines of it per step are prefetched into the second level cache.
+// kRows rows of x from `row` on, times width_for(kRows) vectors of a panel from `first_output` on -> outputs [kRows,
+// vectors] before the bias; vectors behind the last output are left out. `ahead` is memory that will be read soon:
+// kLines cache lines of it per step are prefetched into the second level cache.
 template <typename Kind, int kRows, int kLines>
 static void tile(const typename Kind::Args& a, const typename Kind::Weight* weights, int64_t row, int64_t first_output,
-                 const char* ahead) {
+                 const char* ahead, Floats* outputs) {
   constexpr int kWidth = width_for(kRows);
   typename Kind::Total sums[kRows][kWidth];
 #pragma GCC unroll 8
@@ -84,15 +95,27 @@ static void tile(const typename Kind::Args& a, const typename Kind::Weight* weig
 #pragma GCC unroll 4
   for (int v = 0; v < kWidth; v++) {
     const int64_t output = first_output + v * kLanes;
-    const int64_t count = a.num_outputs - output;
-    if (count <= 0) break;
-    const Floats bias = a.bias == nullptr ? splat(0.0f)
-                        : count >= kLanes ? load(a.bias + output)
-                                          : load_part(a.bias + output, int(count));
+    if (output >= a.num_outputs) break;
 #pragma GCC unroll 8
-    for (int r = 0; r < kRows; r++) {
-      auto* y = a.y + (row + r) * a.y_stride + output;
-      const Floats result = Kind::finish(a, sums[r][v], row + r, output) + bias;
+    for (int r = 0; r < kRows; r++) outputs[r * kWidth + v] = Kind::finish(a, sums[r][v], row + r, output);
+  }
+}
+
+// Adds the bias to the outputs of a tile of num_rows rows and writes them.
+template <typename T>
+static void write_tile(const Target<T>& to, const Floats* outputs, int64_t row, int num_rows, int64_t first_output,
+                       int64_t num_outputs) {
+  const int width = width_for(num_rows);
+  for (int v = 0; v < width; v++) {
+    const int64_t output = first_output + v * kLanes;
+    const int64_t count = num_outputs - output;
+    if (count <= 0) break;
+    const Floats bias = to.bias == nullptr ? splat(0.0f)
+                        : count >= kLanes  ? load(to.bias + output)
+                                           : load_part(to.bias + output, int(count));
+    for (int r = 0; r < num_rows; r++) {
+      T* y = to.y + (row + r) * to.y_stride + output;
+      const Floats result = outputs[r * width + v] + bias;
       if (count >= kLanes) store(y, result);
       else store_part(y, result, int(count));
     }
@@ -100,7 +123,10 @@ static void tile(const typename Kind::Args& a, const typename Kind::Weight* weig
 }
 
 template <typename Kind>
-using Tile = void (*)(const typename Kind::Args&, const typename Kind::Weight*, int64_t, int64_t, const char*);
+using Tile = void (*)(const typename Kind::Args&, const typename Kind::Weight*, int64_t, int64_t, const char*, Floats*);
+// Vectors of outputs that a tile has at most.
+template <typename Kind>
+constexpr int kTileVectors = std::max(Kind::kTileRows * kStrip, kFewRows * kVectors);
 
 // The instance of tile() for num_rows rows.
 template <typename Kind, int kLines, size_t... kRows>
@@ -127,8 +153,8 @@ static Tile<Kind> tile_of(int64_t num_rows, int64_t num_passes) {
 }
 
 // Some rows times panel p. `ahead`: what the thread reads next, as many bytes as a panel has.
-template <typename Kind>
-static void multiply_panel(const typename Kind::Args& a, int64_t p, Range rows, const char* ahead) {
+template <typename Kind, typename T>
+static void multiply_panel(const typename Kind::Args& a, const Target<T>& to, int64_t p, Range rows, const char* ahead) {
   static_assert(Kind::kTileRows > 2 * kFewRows, "either all tiles have few rows or none");
   const int64_t num_rows = rows.last - rows.first, num_tiles = (num_rows + Kind::kTileRows - 1) / Kind::kTileRows;
   const int width = width_for(int(num_rows / num_tiles));
@@ -136,13 +162,15 @@ static void multiply_panel(const typename Kind::Args& a, int64_t p, Range rows, 
   const auto* panel = a.packed + p * Kind::depth(a) * kPanel;
   const int64_t share = Kind::depth(a) * kPanel * int64_t(sizeof(*panel)) / most;
   int64_t pass = 0;
+  Floats outputs[kTileVectors<Kind>];
   for (int64_t tiles = 0; tiles < num_tiles; tiles += kStripTiles)
     for (int v = 0; v < kVectors; v += width)
       for (int64_t t = tiles; t < std::min(tiles + kStripTiles, num_tiles); t++, pass++) {
         const Range r = part_of(num_rows, t, num_tiles);
-        tile_of<Kind>(r.last - r.first, num_passes)(a, panel + vector_at(v, Kind::depth(a), Kind::kGroup),
-                                                    rows.first + r.first, p * kPanel + v * kLanes,
-                                                    ahead + std::min(pass, most - 1) * share);
+        const int64_t first = rows.first + r.first, output = p * kPanel + v * kLanes;
+        tile_of<Kind>(r.last - r.first, num_passes)(a, panel + vector_at(v, Kind::depth(a), Kind::kGroup), first, output,
+                                                    ahead + std::min(pass, most - 1) * share, outputs);
+        write_tile(to, outputs, first, int(r.last - r.first), output, a.num_outputs);
       }
 }
 
@@ -158,13 +186,12 @@ struct Items {
 static int64_t panels_for(int64_t num_outputs) { return (num_outputs + kPanel - 1) / kPanel; }
 
 // A product as work items, with the activation of its outputs if there is one.
-template <typename Kind>
+template <typename Kind, typename T>
 class Product {
  public:
-  using T = typename Kind::Output;
-
-  Product(const typename Kind::Args& a, const Activated<T>* activated, int num_threads)
+  Product(const typename Kind::Args& a, const Target<T>& to, const Activated<T>* activated, int num_threads)
       : a_(a),
+        to_(to),
         activated_(activated),
         has_pairs_(activated != nullptr && is_gated(activated->kind)),
         panel_size_(Kind::depth(a) * kPanel),
@@ -181,12 +208,12 @@ class Product {
     const Range rows = part_of(a_.num_rows, item % items_.row_blocks, items_.row_blocks);
     // A panel of gates and the panel of their ups are one item, so that one thread has both for the activation.
     const int64_t up = p + items_.num_panels;
-    multiply_panel<Kind>(a_, p, rows, has_pairs_ ? panel(up) : next);
-    if (has_pairs_) multiply_panel<Kind>(a_, up, rows, next);
+    multiply_panel<Kind>(a_, to_, p, rows, has_pairs_ ? panel(up) : next);
+    if (has_pairs_) multiply_panel<Kind>(a_, to_, up, rows, next);
     if (activated_ == nullptr) return;
     const int64_t first = p * kPanel, size = activated_->size, count = std::min<int64_t>(kPanel, size - first);
     for (int64_t row = rows.first; row < rows.last; row++) {
-      const T* x = a_.y + row * a_.y_stride + first;
+      const T* x = to_.y + row * to_.y_stride + first;
       activate(activated_->kind, x, x + size, activated_->y + row * size + first, count);
     }
   }
@@ -195,6 +222,7 @@ class Product {
   const char* panel(int64_t p) const { return reinterpret_cast<const char*>(a_.packed + p * panel_size_); }
 
   typename Kind::Args a_;
+  Target<T> to_;
   const Activated<T>* activated_;
   bool has_pairs_;
   int64_t panel_size_;
@@ -202,24 +230,25 @@ class Product {
 };
 
 // The product of one kind on every thread of the team.
-template <typename Kind>
-static void multiply_share(const typename Kind::Args& a, Team& team, const Activated<typename Kind::Output>* activated) {
-  const Product<Kind> product(a, activated, team.num_threads);
+template <typename Kind, typename T>
+static void multiply_share(const typename Kind::Args& a, const Target<T>& to, Team& team, const Activated<T>* activated) {
+  const Product<Kind, T> product(a, to, activated, team.num_threads);
   team.each(product.num_items(), [&](int64_t item, int64_t next) {
     product.compute(item, next < 0 ? team.ahead(product.panel_bytes(), product.first_panel(item))
                                    : product.first_panel(next));
   });
 }
 
-// Several products of one kind in one phase; activated: null, or one for each.
-template <typename Kind>
-static void multiply_shares(const std::vector<typename Kind::Args>& all, Team& team,
-                            const Activated<typename Kind::Output>* activated) {
-  std::vector<Product<Kind>> products;
+// Several products of one kind in one phase; args_of and target_of: of each of them. activated: null, or one for each.
+template <typename Kind, typename Each, typename T>
+static void multiply_shares(const Each* all, int64_t num_products, Team& team, const Activated<T>* activated) {
+  if (num_products == 1) return multiply_share<Kind>(args_of(*all), target_of(*all), team, activated);
+  std::vector<Product<Kind, T>> products;
   std::vector<int64_t> ends;  // of the items of each product
-  products.reserve(all.size());
-  for (size_t i = 0; i < all.size(); i++) {
-    products.emplace_back(all[i], activated == nullptr ? nullptr : activated + i, team.num_threads);
+  products.reserve(num_products);
+  for (int64_t i = 0; i < num_products; i++) {
+    products.emplace_back(args_of(all[i]), target_of(all[i]), activated == nullptr ? nullptr : activated + i,
+                          team.num_threads);
     ends.push_back((ends.empty() ? 0 : ends.back()) + products.back().num_items());
   }
   if (products.empty()) return;
@@ -227,7 +256,7 @@ static void multiply_shares(const std::vector<typename Kind::Args>& all, Team& t
   const auto within = [&](int64_t which, int64_t item) { return which == 0 ? item : item - ends[which - 1]; };
   team.each(ends.back(), [&](int64_t item, int64_t next) {
     const int64_t which = find(item), then = next < 0 ? which : find(next);
-    const Product<Kind>& product = products[which];
+    const Product<Kind, T>& product = products[which];
     const char* panel = products[then].first_panel(within(then, next < 0 ? item : next));
     product.compute(within(which, item), next < 0 ? team.ahead(product.panel_bytes(), panel) : panel);
   });

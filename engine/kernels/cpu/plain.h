@@ -10,7 +10,6 @@ template <typename T>
 struct Plain {
   using Args = LinearArgs<T>;
   using Weight = T;
-  using Output = T;
   using Sum = Floats;
   using Total = Sum;
   static constexpr int kGroup = 4 / sizeof(T);

@@ -12,6 +12,7 @@ from redis.exceptions import ResponseError
 from controller.metrics import Metrics
 from controller.store.store import Store
 from controller.store_address import parse_address
+from tests.controller.support.running import StoreProcess
 from wire.errors import ApiError, ErrorCode
 
 RESET_ON_CLOSE = struct.pack("ii", 1, 0)  #: value of SO_LINGER: a close sends RST instead of FIN
@@ -131,3 +132,18 @@ async def test_errors_of_a_store_that_cannot_serve_are_told_from_defects(reply: 
 
     await store.close()
     server.stop()
+
+
+async def test_a_primary_that_becomes_a_replica_behind_a_write_is_a_store_that_cannot_serve(
+    own_store: StoreProcess,
+) -> None:
+    """WAITAOF refuses on a replica. The write may be gone when the replica has read its new primary."""
+    store = Store(parse_address(own_store.url), timeout_s=1.0, metrics=Metrics(), num_replicas=1)
+    await store.redis.config_set("replica-read-only", "no")
+    await store.redis.replicaof("127.0.0.1", "1")
+
+    with pytest.raises(ApiError) as caught:
+        await store.run_replicated("name_arena", "fence", ["key"], "arena")
+
+    assert caught.value.code is ErrorCode.STORE_UNAVAILABLE
+    await store.close()

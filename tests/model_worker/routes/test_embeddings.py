@@ -10,7 +10,7 @@ import pytest
 
 from engine.llm import LLM
 from engine.sampling_params import PoolingParams
-from model_worker.paged_engine import PagedEngine
+from model_worker.paged_loading import load_paged
 from wire.embeddings import unpacked
 
 Serve = Callable[..., Any]
@@ -30,7 +30,7 @@ async def test_a_models_vectors_are_those_of_the_library(
     (folder / "1_Pooling").mkdir()
     (folder / "1_Pooling" / "config.json").write_text('{"pooling_mode_mean_tokens": true}')
     settings = {"engine": "paged", "model": str(folder), "kv_cache_bytes": 8 << 20, "threads": 1}
-    engine = await PagedEngine.load_checkpoint(make_settings(**settings))
+    engine = await load_paged(make_settings(**settings))
     with LLM(FINCH, kv_cache_bytes=8 << 20, num_threads=1) as llm:
         expected = [one.outputs.embedding for one in llm.embed(TEXTS, pooling_params=PoolingParams("mean"))]
         ids = llm.get_tokenizer().encode(TEXTS[0], add_special_tokens=True)
