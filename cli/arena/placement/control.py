@@ -1,7 +1,7 @@
 """How commands reach the fleet of a running `agon up`: one question and one answer, as lines of JSON over a Unix socket
 in the data directory, which only this user can open.
 
-The controllers take no part: whoever may start processes of this user may also start workers, and nobody else.
+The controllers take no part: starting a worker needs the rights of the user who runs the arena, no more and no less.
 """
 
 import asyncio
