@@ -28,6 +28,7 @@ COMMANDS: dict[str, Command] = {
     "plan": Command("cli.plan", "Print the page plan of a model and what requests of each length waste."),
     "leaderboard": Command("cli.leaderboard", "Print the leaderboard, live or recomputed from the vote log."),
     "models": Command("cli.models", "Add, remove, sleep and wake models of a running arena; model cards."),
+    "cluster": Command("cli.cluster", "Machines that share the workers of an arena: join one, show all."),
     "store": Command("cli.store", "Check, repair or restore the store and the journal of votes beside it."),
     "integrity": Command("cli.integrity", "Which votes are not rated and why; flag votes or take flags back."),
     "voters": Command("cli.voters", "Invite voters, list and revoke invitations."),

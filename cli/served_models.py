@@ -1,4 +1,4 @@
-"""`agon models list | add | remove | sleep | wake | move`: what the workers of a running arena serve."""
+"""`agon models list | add | remove | scale | sleep | wake | move`: what the workers of a running arena serve."""
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,11 +12,14 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from cli.arena.placement.fleet import FleetView
+from cli.arena.placement.placement import MAX_REPLICAS
 from cli.arena.processes import parse_model
 from cli.arena.running_arena import admin_token, arena_client, check, controller_url, is_loopback
 from cli.errors import CliError
+from cli.placed_models import PlacedModels, replica_group
 from wire.hosted_models import HostedModel, is_hosted
-from wire.served_models import AdminActOnModel, AdminAddModel, AdminServed, ServedModel, WorkerModels
+from wire.served_models import MAX_MODELS, AdminActOnModel, AdminAddModel, AdminServed, ServedModel, WorkerModels
 
 app = typer.Typer(add_completion=False, no_args_is_help=True)
 
@@ -85,11 +88,36 @@ def add(
     option: Annotated[
         list[str], typer.Option(metavar="NAME=VALUE", help="Hosted model: any other option of docs/hosted.md.")
     ] = [],  # noqa: B006 - typer's way to say "no value"
+    isolate: Annotated[
+        bool, typer.Option("--isolate", help="In a process of its own, which `agon up` of this machine starts.")
+    ] = False,
+    replicas: Annotated[
+        int | None, typer.Option(min=1, max=MAX_REPLICAS, help="In so many processes of its own.")
+    ] = None,
+    least: Annotated[
+        int | None, typer.Option("--min", min=1, help="Their number follows the load, and is never less than this.")
+    ] = None,
+    most: Annotated[
+        int | None, typer.Option("--max", min=1, help="Their number follows the load, and is never more than this.")
+    ] = None,
+    cpus: Annotated[
+        float | None, typer.Option(min=0, help="Cores and threads of each of them. Default: 1, or 0 with GPUs.")
+    ] = None,
+    gpus: Annotated[
+        int, typer.Option(min=0, help="GPUs of each of them, on one machine: tensor parallelism. In a cluster.")
+    ] = 0,
+    on: Annotated[
+        str | None, typer.Option("--on", metavar="LABEL", help="Only on machines of the cluster with this label.")
+    ] = None,
     reason: Reason = "",
     url: Url = None,
     data_dir: DataDirFlag = None,
 ) -> None:
-    """Load a model while the others answer. It is served after a restart, too."""
+    """Load a model while the others answer. It is served after a restart, too.
+
+    It shares a worker process with others where one has room. Otherwise, and with --isolate, --replicas or what else a
+    process of its own has, `agon up` starts processes for it.
+    """
     address = controller_url(url, data_dir)
     given = {
         "key_env": key_env,
@@ -101,20 +129,78 @@ def add(
         "answer_price": answer_price,
     }
     model = with_options(model, {name: value for name, value in given.items() if value is not None}, option)
-    if is_loopback(address) or is_hosted(_source(model)):
-        parsed = parse_model(model)  # the worker is on this machine and finds the same path
-        name, source = parsed.name, parsed.source
-    else:
-        name, _, source = model.rpartition("=") if "=" in model else (model.rpartition("/")[2], "", model)
-    body = AdminAddModel(name=name, source=source, worker=worker, reason=reason)
+    name, source = _named(model, address)
+    placed = PlacedModels(data_dir)
+    fleet = placed.view() if url is None else None
+    wants_own = isolate or gpus > 0 or any(flag is not None for flag in (replicas, least, most, cpus, on))
+    if wants_own and worker is not None:
+        raise CliError("--worker names a process that exists; leave it out for processes of its own.")
+    if wants_own or (fleet is not None and fleet.has_machines and worker is None):
+        _check_own(source)
+        group = replica_group(name, source, replicas=replicas, least=least, most=most, cpus=cpus, gpus=gpus, label=on)
+        print(placed.add(group))
+        return
     with _admin(url, data_dir) as client:
+        if fleet is not None and worker is None:
+            worker = _shared_process(client, fleet)
+            if worker is None:
+                print("no worker process has room for it")
+                print(placed.add(replica_group(name, source)))
+                return
+        body = AdminAddModel(name=name, source=source, worker=worker, reason=reason)
         check(client.post("/arena/admin/served", json=body.model_dump(exclude_none=True)))
         print(f"{name} is being loaded")
         row = _await(client, name, {"resident", "failed"})
+        if row.error is not None and fleet is not None and "+" not in source:
+            act = AdminActOnModel(name=name, action="remove", worker=worker, reason=reason)
+            check(client.post("/arena/admin/served/act", json=act.model_dump(exclude_none=True)))
+            print(f"the worker process refuses it: {row.error}")
+            print(placed.add(replica_group(name, source)))
+            return
     if row.error is not None:
         raise CliError(row.error)
     where = "by another server" if is_hosted(source) else f"{_size(row.memory_bytes)} in memory"
     print(f"{name} is served, {where}")
+
+
+def _named(model: str, address: str) -> tuple[str, str]:
+    """Name and source. A path is that of the worker's machine, which is this one where the controller is."""
+    source = _source(model)
+    if is_loopback(address) or is_hosted(source) or Path(source).expanduser().exists():
+        parsed = parse_model(model)
+        return parsed.name, parsed.source
+    return (model.partition("=")[0], source) if "=" in model else (model.rpartition("/")[2], model)
+
+
+def _check_own(source: str) -> None:
+    if "+" in source and not is_hosted(source) and not Path(source).exists():
+        raise CliError("an adapter shares the process of its base.")
+
+
+def _shared_process(client: httpx.Client, fleet: FleetView) -> str | None:
+    """The process with the fewest models of those that are there to be shared; None if none has room."""
+    own = {replica.url for replica in fleet.placement.replicas}
+    shared = [process for process in _read(client).processes if process.url not in own]
+    with_room = [process for process in shared if len(process.models) < MAX_MODELS]
+    return min(with_room, key=lambda process: len(process.models)).url if with_room else None
+
+
+@app.command()
+def scale(
+    name: Name,
+    replicas: Annotated[
+        int | None, typer.Argument(min=1, max=MAX_REPLICAS, help="Worker processes from now on.")
+    ] = None,
+    least: Annotated[int | None, typer.Option("--min", min=1, help="Follow the load, with at least so many.")] = None,
+    most: Annotated[int | None, typer.Option("--max", min=1, help="Follow the load, with at most so many.")] = None,
+    data_dir: DataDirFlag = None,
+) -> None:
+    """Change the number of processes that a model has of its own, or let it follow the load between two bounds."""
+    if replicas is None and least is None and most is None:
+        raise CliError("give the number of replicas, or --min and --max.")
+    group = PlacedModels(data_dir).scale(name, replicas, least, most)
+    bounds = f", between {group.least} and {group.most} by load" if group.is_scaled else ""
+    print(f"{name}: {group.replicas} replicas{bounds}")
 
 
 def with_options(model: str, given: Mapping[str, object], others: Sequence[str]) -> str:
@@ -137,7 +223,21 @@ def _source(model: str) -> str:
     return model if is_hosted(model) else model.partition("=")[2] or model
 
 
-def _action_command(action: Literal["remove", "sleep", "wake"], purpose: str, done: str) -> None:
+@app.command()
+def remove(
+    name: Name, worker: Process = None, reason: Reason = "", url: Url = None, data_dir: DataDirFlag = None
+) -> None:
+    """Take a model out of the arena; it finishes its answers first. A restart does not serve it either."""
+    placed = PlacedModels(data_dir)
+    if url is None and worker is None and placed.has(name):
+        placed.remove(name)
+        print(f"{name} finishes its answers, and its processes end then")
+        return
+    _act(AdminActOnModel(name=name, action="remove", worker=worker, reason=reason), url, data_dir)
+    print(f"{name} finishes its answers and is gone then")
+
+
+def _action_command(action: Literal["sleep", "wake"], purpose: str, done: str) -> None:
     """Add the command of an action that needs no more than the model's name. purpose: its help."""
 
     @app.command(action, help=purpose)
@@ -148,11 +248,6 @@ def _action_command(action: Literal["remove", "sleep", "wake"], purpose: str, do
         print(f"{name} {done}")
 
 
-_action_command(
-    "remove",
-    "Take a model out of the arena; it finishes its answers first. A restart does not serve it either.",
-    "finishes its answers and is gone then",
-)
 _action_command(
     "sleep", "Give back a model's memory. It stays in the arena: the next battle, chat or request wakes it.", "sleeps"
 )

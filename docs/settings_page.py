@@ -80,6 +80,7 @@ OTHERS = """
 |---|---|---|
 | `AGON_DATA_DIR` | `.agon` | Folder in which `agon up` keeps votes, secrets and logs |
 | `AGON_CACHE_DIR` | the user's cache folder | Folder of the compiled C++ operators and of packed weights files |
+| `AGON_CLUSTER_STORE_URL` | a store of its own | `redis://[:PASSWORD@]HOST[:PORT]` for the state of Ray's head, of `agon up --placement ray` |
 | `AGON_CONTROLLER_URL`, `AGON_API_KEY`, `AGON_ADMIN_TOKEN` | the running arena's | Used by `agon chat`, `agon bench serve`, `agon leaderboard` and `agon votes`; the secrets also with `_FILE` |
 | `AGON_CA_FILE` | none | Authorities that commands trust, too |
 | `AGON_LABEL_API_KEY` | none | Key of the server that `agon votes label --endpoint` asks; also with `_FILE` |

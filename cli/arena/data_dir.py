@@ -73,6 +73,16 @@ class DataDir:
         return self.path / ("models.json" if model is None else f"models-{quote(model, safe='')}.json")
 
     @property
+    def groups_file(self) -> Path:
+        """The models that have worker processes of their own, with the numbers of their replicas."""
+        return self.path / "replicas.json"
+
+    @property
+    def cluster(self) -> Path:
+        """Folder of what a placement on several machines keeps."""
+        return self.path / "cluster"
+
+    @property
     def processes_file(self) -> Path:
         """The states of the processes, while an arena runs."""
         return self.path / "processes.json"

@@ -4,7 +4,6 @@ import errno
 import os
 import re
 import signal
-import socket
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,6 +15,10 @@ from cli.arena.child import ChildSpec, ProbeResult
 from cli.arena.data_dir import DataDir, Secrets
 from cli.arena.embedded_redis import EmbeddedRedis
 from cli.arena.local_tls import LocalTls
+from cli.arena.placement.on_ray.cluster import ClusterSettings
+from cli.arena.placement.placement import Replica
+from cli.arena.placement.worker_process import WorkerOrder, worker_command
+from cli.arena.ports import why_taken
 from cli.arena.service import STORE_PASSWORDS, http_probe, service_command, service_environment
 from cli.errors import CliError
 from engine.config import KVDType
@@ -72,6 +75,7 @@ class ArenaSettings:
     redis_url: str | None = None  #: an external store; None: the embedded one
     replicas: Mapping[str, int] = field(default_factory=dict)  #: by model: worker processes that serve it
     tls: LocalTls = field(default_factory=LocalTls)
+    cluster: ClusterSettings | None = None  #: workers are placed by Ray; None: they are processes of this machine
 
     @property
     def controller_url(self) -> str:
@@ -85,7 +89,10 @@ class ArenaSettings:
 
     @property
     def processes(self) -> tuple[WorkerProcess, ...]:
-        """The worker processes: one for all models, or one for each, then further replicas of single models."""
+        """The worker processes: one for all models, or one for each, then further replicas of single models.
+        None where Ray places them."""
+        if self.cluster is not None:
+            return ()
         if self.is_isolated:
             first = tuple(WorkerProcess(f"worker {model.name}", (model,), model.name) for model in self.models)
         else:
@@ -210,6 +217,9 @@ def demo_models() -> tuple[ModelSource, ...]:
 
 def check_models(settings: ArenaSettings, kept: Collection[str]) -> None:
     """Raise CliError for flags that do not go together. `kept`: models that were added while the arena ran before."""
+    if settings.cluster is not None:
+        _check_cluster(settings)
+        return
     if not settings.models and settings.models_dir is None and (settings.is_isolated or not kept):
         raise CliError("there is no model: give --model NAME=PATH_OR_HUB_ID, or leave out --no-demos.")
     if settings.is_isolated and any(_is_adapter(model) for model in settings.models):
@@ -224,6 +234,18 @@ def check_models(settings: ArenaSettings, kept: Collection[str]) -> None:
         raise CliError(f"--memory {settings.memory}: give a size such as 40GiB or 512MiB.")
 
 
+def _check_cluster(settings: ArenaSettings) -> None:
+    """Every model has a process of its own there, and an arena may begin without any."""
+    if settings.models_dir is not None or settings.memory is not None:
+        raise CliError("--models-dir and --memory are for models that share a process; leave out --placement ray.")
+    if any(
+        "+" in model.source and not is_hosted(model.source)
+        for model in settings.models
+        if not Path(model.source).exists()
+    ):
+        raise CliError("an adapter shares the process of its base; leave out --placement ray.")
+
+
 def check_ports(settings: ArenaSettings) -> None:
     """Raise CliError with the first taken port and the flag that changes it; called before any process starts."""
     wanted = [
@@ -231,33 +253,25 @@ def check_ports(settings: ArenaSettings) -> None:
         (settings.host, settings.webui_port, "--webui-port"),
         *(("127.0.0.1", settings.worker_port + index, "--worker-port") for index in range(len(settings.processes))),
     ]
+    if settings.cluster is not None and settings.cluster.head is None:
+        wanted.append((settings.host, settings.cluster.port, "--cluster-port"))
     seen: dict[int, str] = {}
     for host, port, flag in wanted:
         if port in seen:
             raise CliError(f"port {port} is wanted twice, by {seen[port]} and {flag}; move one of them.")
         seen[port] = flag
-        reason = _why_taken(host, port)
+        reason = why_taken(host, port)
         if reason == os.strerror(errno.EADDRNOTAVAIL):
             raise CliError(f"this machine has no address {host}; --host takes one of its own, or 0.0.0.0 for all.")
         if reason is not None:
             raise CliError(f"port {port} on {host} is not free ({reason}); choose another with {flag}.")
 
 
-def _why_taken(host: str, port: int) -> str | None:
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    with socket.socket(family, socket.SOCK_STREAM) as trial:
-        trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            trial.bind((host, port))
-        except (OSError, OverflowError) as error:
-            return getattr(error, "strerror", None) or str(error)
-    return None
-
-
 def build_stages(
     settings: ArenaSettings, data_dir: DataDir, secrets: Secrets, store: EmbeddedRedis | None, client: httpx.AsyncClient
 ) -> list[list[ChildSpec]]:
-    """The processes in stages, in the order of their start; see Supervisor. store: None for an external Redis."""
+    """The processes in stages, in the order of their start; see Supervisor. store: None for an external Redis. Replicas
+    that a placement starts are none of them."""
     controller = _controller(settings, data_dir, secrets, store.url if store else settings.redis_url or "", client)
     workers = [_worker(settings, data_dir, secrets, index, client) for index in range(len(settings.processes))]
     stages = [[controller], workers, [_webui(settings, data_dir, secrets, client)]]
@@ -321,10 +335,7 @@ def _worker(
         flags += ["--memory", settings.memory]
     flags += ["--host", "127.0.0.1", "--port", str(settings.worker_port + index)]
     flags += ["--controller", settings.controller_url, "--threads", str(settings.threads_per_worker)]
-    if settings.kv_dtype is not None:
-        flags += ["--kv-dtype", settings.kv_dtype]
-    if settings.engine is not None:
-        flags += ["--engine", settings.engine]
+    flags += worker_options(settings)
     return ChildSpec(
         name=process.name,
         command=service_command("model_worker", *flags),
@@ -339,6 +350,38 @@ def _worker(
         stop_timeout_s=DRAIN_S + _STOP_MARGIN_S,
         final_exit_codes=_BAD_SETTINGS | _BAD_CHECKPOINT,
     )
+
+
+def replica_spec(
+    settings: ArenaSettings, data_dir: DataDir, secrets: Secrets, replica: Replica, port: int, client: httpx.AsyncClient
+) -> ChildSpec:
+    """The worker process of a replica that is placed on this machine."""
+    order = WorkerOrder(replica=replica, controller_url=settings.controller_url, options=worker_options(settings))
+    name = f"worker {replica.id}"
+    return ChildSpec(
+        name=name,
+        command=worker_command(order, host="127.0.0.1", port=port, is_gpu_chosen=False),
+        environment={
+            **_spin_limit(settings),
+            **service_environment(has_keys=True),
+            "AGON_WORKER_TOKEN": secrets.worker_token,
+            "AGON_API_DOCS": _api_docs(settings.host),
+        },
+        log_path=data_dir.logs / f"{re.sub(r'[^A-Za-z0-9._-]', '-', name)}.log",
+        probe=http_probe(client, f"{base_url('127.0.0.1', port)}/ready"),
+        stop_timeout_s=DRAIN_S + _STOP_MARGIN_S,
+        final_exit_codes=_BAD_SETTINGS | _BAD_CHECKPOINT,
+    )
+
+
+def worker_options(settings: ArenaSettings) -> tuple[str, ...]:
+    """Flags of every worker that follow from those of `agon up`."""
+    flags: tuple[str, ...] = ()
+    if settings.kv_dtype is not None:
+        flags += ("--kv-dtype", settings.kv_dtype)
+    if settings.engine is not None:
+        flags += ("--engine", settings.engine)
+    return flags
 
 
 def _webui(settings: ArenaSettings, data_dir: DataDir, secrets: Secrets, client: httpx.AsyncClient) -> ChildSpec:

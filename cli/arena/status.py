@@ -85,7 +85,7 @@ class LiveView:
             table.add_column(column, justify="right" if column in ("restarts", "pid", "tokens/s") else "left")
         for child in children:
             table.add_row(*_row(child, workers))
-            if child.spec.name == "worker":
+            if child.spec.name in ("worker", "placer"):
                 for _, worker in sorted(workers.items()):
                     table.add_row(*_model_row(worker))
         with contextlib.suppress(OSError):

@@ -30,6 +30,7 @@ class Supervisor:
         self._report = report
         self._on_change = on_change
         self._tasks: list[asyncio.Task[None]] = []
+        self._added: list[Child] = []
         self._stages = [
             [self._child(spec, _MAX_FIRST_DEATHS if index == 0 else None) for spec in stage]
             for index, stage in enumerate(stages)
@@ -38,7 +39,12 @@ class Supervisor:
     @property
     def children(self) -> list[Child]:
         """All processes, in starting order."""
-        return [child for stage in self._stages for child in stage]
+        return [child for stage in self._in_order for child in stage]
+
+    @property
+    def _in_order(self) -> list[list[Child]]:
+        """The groups; processes that were added stop after the last group and before all others."""
+        return [*self._stages[:-1], self._added, *self._stages[-1:]]
 
     @property
     def everything_failed(self) -> bool:
@@ -55,15 +61,29 @@ class Supervisor:
         self._tasks += [asyncio.create_task(child.run()) for stage in others for child in stage]
         self._tasks.append(asyncio.create_task(self._trim_logs()))
 
+    def add(self, spec: ChildSpec) -> Child:
+        """Start one more process beside the others, and keep it running until `remove` or the end."""
+        child = self._child(spec, None)
+        self._added.append(child)
+        self._tasks.append(asyncio.create_task(child.run()))
+        return child
+
+    async def remove(self, child: Child) -> None:
+        """Stop a process that was added, gracefully, and forget it."""
+        await child.stop()
+        if child in self._added:
+            self._added.remove(child)
+            self._on_change(self.children)
+
     async def stop(self) -> None:
         """Stop all processes gracefully, the last group first."""
-        for stage in reversed(self._stages):
+        for stage in reversed(self._in_order):
             await asyncio.gather(*(child.stop() for child in stage))
         await self._end_tasks()
 
     async def kill(self) -> None:
         """Kill everything without draining. The store is last; every acknowledged vote is on disk already."""
-        for stage in reversed(self._stages):
+        for stage in reversed(self._in_order):
             for child in stage:
                 child.kill()
                 child.state = ChildState.STOPPED

@@ -6,9 +6,10 @@ import os
 import signal
 import time
 import webbrowser
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import httpx
 import typer
@@ -19,9 +20,22 @@ from cli.arena.embedded_redis import EmbeddedRedis, find_binary
 from cli.arena.kept_models import read_kept
 from cli.arena.local_tls import read_local_tls
 from cli.arena.mend import mend
+from cli.arena.placement.assembly import build_arena
+from cli.arena.placement.control import answering
+from cli.arena.placement.fleet import Fleet
+from cli.arena.placement.on_ray.cluster import (
+    DEFAULT_PORT,
+    ClusterSettings,
+    Machine,
+    check_labels,
+    machine_name,
+    require_ray,
+    split_address,
+)
+from cli.arena.placement.placement import Placement, ReplicaView
+from cli.arena.placement.scaler import Scaler
 from cli.arena.processes import (
     ArenaSettings,
-    build_stages,
     check_models,
     check_ports,
     default_threads,
@@ -95,10 +109,35 @@ def up(
     kv_dtype: Annotated[
         KVDType | None, engine_option("kv_dtype", note="For all models. Default: AGON_KV_DTYPE, or auto")
     ] = None,
+    placement: Annotated[
+        Literal["local", "ray"],
+        typer.Option(help="Where workers run: as processes of this machine, or on the machines of a Ray cluster."),
+    ] = "local",
+    address: Annotated[
+        str | None,
+        typer.Option(metavar="HOST[:PORT]", help="Head of a Ray cluster that exists. Default: a head of the arena's."),
+    ] = None,
+    cluster_port: Annotated[
+        int, typer.Option(min=1, max=65535, help="Port of the head that `agon cluster join` connects to.")
+    ] = DEFAULT_PORT,
+    cluster_cpus: Annotated[
+        int | None, typer.Option(min=0, help="Cores of this machine for workers of the cluster. Default: all.")
+    ] = None,
+    cluster_gpus: Annotated[
+        int | None, typer.Option(min=0, help="GPUs of this machine for workers of the cluster. Default: all.")
+    ] = None,
+    label: Annotated[
+        list[str], typer.Option("--label", help="Label of this machine in the cluster, NAME or NAME=VALUE.")
+    ] = [],  # noqa: B006 - typer's way to say "no value"
     open_browser: Annotated[bool, typer.Option("--open/--no-open", help="Open the web UI when it is ready.")] = False,
     engine: Annotated[str | None, typer.Option(hidden=True)] = None,
 ) -> None:
     """Start the whole arena on this machine: store, controller, a worker with all models, web UI."""
+    cluster = None
+    if placement == "ray":
+        require_ray("--placement ray")
+        machine = Machine(machine_name(), cluster_cpus, cluster_gpus, check_labels(label))
+        cluster = ClusterSettings(machine, cluster_port, None if address is None else split_address(address))
     external = external_store()
     folder = DataDir(data_dir or default_data_dir())
     kept = read_kept(folder.models_file())
@@ -119,6 +158,7 @@ def up(
         memory=memory,
         engine=engine,
         redis_url=None if external is None else external.redis_url,
+        cluster=cluster,
     )
     check_models(settings, [model.name for model in kept.added])
     folder.create()
@@ -159,6 +199,8 @@ class Arena:
         self._is_ready = False
         self._ready_once = False
         self._has_hinted = False
+        self._placement: Placement | None = None
+        self._replicas: dict[str, tuple[str, str, int]] = {}  #: on other machines, as they were reported
         self._failed: dict[str, str] = {}  #: models that cannot be loaded, with the reason
         self._worker_headers: dict[str, str] = {}
         self._admin_headers: dict[str, str] = {}  #: GET /arena/workers shows loads to the admin only
@@ -175,13 +217,19 @@ class Arena:
             self._folder.write_worker_token(secrets)
             self._admin_headers = {"Authorization": f"Bearer {secrets.admin_token}"}
             self._worker_headers = {"Authorization": f"Bearer {secrets.worker_token}"}
-            stages = build_stages(self._settings, self._folder, secrets, self._store, client)
             states = StateFile(self._folder.processes_file)
-            supervisor = Supervisor(stages, self._view.event, states.write)
+            supervisor, placement, fleet = build_arena(
+                self._settings, self._folder, secrets, self._store, client, self._view.event, states.write
+            )
+            self._placement = placement
+            scaler = Scaler(fleet, client, self._settings.controller_url, self._admin_headers, self._view.event)
             self._view.event("arena", f"data in {self._folder.path}, logs in {self._folder.logs}")
+            scaling = asyncio.create_task(scaler.run())
             try:
-                code = await self._serve(supervisor, client)
+                async with answering(self._folder.path, fleet):
+                    code = await self._serve(supervisor, fleet, client)
             finally:
+                scaling.cancel()
                 await self._stop(supervisor)
                 states.remove()
                 self._view.close()
@@ -192,8 +240,12 @@ class Arena:
             self._kill_requested.set()
         self._stop_requested.set()
 
-    async def _serve(self, supervisor: Supervisor, client: httpx.AsyncClient) -> int:
-        starting = asyncio.create_task(supervisor.start())
+    async def _serve(self, supervisor: Supervisor, fleet: Fleet, client: httpx.AsyncClient) -> int:
+        async def start() -> None:
+            await supervisor.start()
+            fleet.start()
+
+        starting = asyncio.create_task(start())
         try:
             while not self._stop_requested.is_set():
                 if starting.done() and starting.exception() is not None:
@@ -246,11 +298,28 @@ class Arena:
                 continue
             wanted = {model.name for model in models.get(child.spec.name, ())}
             waiting += sorted(f"worker {name}" for name in wanted - set(workers) - self._failed.keys())
+        for replica in self._note_replicas():
+            if replica.state not in ("ready", "failed") and f"worker {replica.id}" not in waiting:
+                waiting.append(f"worker {replica.id}")
         return waiting
+
+    def _note_replicas(self) -> Sequence[ReplicaView]:
+        """The replicas; what has become of those on other machines is reported, as the supervisor does of its own."""
+        assert self._placement is not None
+        replicas = self._placement.view().replicas
+        if self._placement.has_machines:
+            for replica in replicas:
+                now = (replica.state, replica.machine, replica.restarts)
+                if self._replicas.get(replica.id) != now and replica.state in ("ready", "restarting", "failed"):
+                    where = f" on {replica.machine}" if replica.machine else ""
+                    why = f": {replica.problem}" if replica.problem and replica.state != "ready" else ""
+                    self._view.event(f"worker {replica.id}", f"{replica.state}{where}{why}")
+                self._replicas[replica.id] = now
+        return replicas
 
     async def _note_failed(self, client: httpx.AsyncClient) -> None:
         """Report the models that their worker cannot load, each once."""
-        if self._settings.is_isolated:
+        if self._settings.is_isolated or not self._settings.processes:
             return  # such a worker ends, which its child reports
         try:
             url = f"{self._settings.worker_url(0)}/internal/models"
@@ -276,7 +345,12 @@ class Arena:
         return {view.model: view for view in views}
 
     async def _stop(self, supervisor: Supervisor) -> None:
-        stopping = asyncio.create_task(supervisor.stop())
+        async def stop() -> None:
+            if self._placement is not None:
+                await self._placement.end()
+            await supervisor.stop()
+
+        stopping = asyncio.create_task(stop())
         killing = asyncio.create_task(self._kill_requested.wait())
         while not (stopping.done() or killing.done()):
             self._view.refresh(supervisor.children, {}, _STOPPING)

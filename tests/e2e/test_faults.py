@@ -1,8 +1,10 @@
 """Behaviour of an arena whose processes are killed, and of one that is stopped."""
 
 import json
+import os
 import signal
 import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -130,3 +132,37 @@ def _answers(url: str) -> bool:
         return httpx.get(url, trust_env=False).status_code == 200
     except httpx.HTTPError:
         return False
+
+
+def agon(up: UpProcess, *arguments: str) -> str:
+    command = [sys.executable, "-P", "-m", "cli.main", *arguments, "--data-dir", str(up.data_dir)]
+    done = subprocess.run(command, env=up.environment, capture_output=True, text=True, check=False, timeout=240)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_a_model_added_with_processes_of_its_own_is_started_again_and_scaled(
+    echo_arena: UpProcess, tmp_path: Path
+) -> None:
+    """The supervisor starts processes for it, and another one when one of them is killed."""
+    (tmp_path / "config.json").write_text('{"model_type": "echo"}')
+    said = agon(echo_arena, "models", "add", f"own={tmp_path}", "--replicas", "2")
+    assert "own is served by http://127.0.0.1:" in said
+    status = json.loads(agon(echo_arena, "cluster", "status", "--json"))
+    first, second = status["placement"]["replicas"]
+    assert [first["id"], second["id"]] == ["own#1", "own#2"]
+    assert first["url"] != second["url"]
+    os.kill(first["pid"], signal.SIGKILL)
+    assert agon(echo_arena, "models", "scale", "own", "1") == "own: 1 replicas\n"
+
+    def replicas() -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = json.loads(agon(echo_arena, "cluster", "status", "--json"))["placement"][
+            "replicas"
+        ]
+        return found
+
+    wait_until(lambda: [(one["id"], one["state"], one["restarts"]) for one in replicas()] == [("own#1", "ready", 1)])
+    agon(echo_arena, "models", "remove", "own")
+    wait_until(lambda: not replicas())
+    assert not is_alive(second["pid"])
+    echo_arena.wait_workers("left", "right")
