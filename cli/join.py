@@ -15,10 +15,12 @@ import typer
 
 from cli.arena.child import ChildSpec
 from cli.arena.data_dir import DataDir, Running, default_data_dir
+from cli.arena.placement.on_ray.cluster import Machine, check_labels, machine_name
 from cli.arena.processes import DRAIN_S, base_url, parse_model
 from cli.arena.service import http_probe, service_command, service_environment
 from cli.arena.status import StatusView, choose_view
 from cli.arena.supervisor import Supervisor
+from cli.cluster_node import join_cluster
 from cli.errors import CliError
 from cli.join_checks import check_join, own_address
 from cli.time_slices import ask_for_short_slices
@@ -38,7 +40,12 @@ _FINAL_EXIT_CODES = frozenset({2, 3})  #: settings or checkpoint: another start 
 def join(
     context: typer.Context,
     controller: Annotated[
-        str, typer.Argument(metavar="CONTROLLER", help="URL of the arena's controller, as http://10.0.0.1:8100.")
+        str,
+        typer.Argument(
+            metavar="CONTROLLER",
+            help="URL of the arena's controller, as http://10.0.0.1:8100; without models: the host of the head of a "
+            "Ray cluster, as 10.0.0.1.",
+        ),
     ],
     token_file: Annotated[
         Path | None,
@@ -48,6 +55,9 @@ def join(
         list[str],
         typer.Option("--model", metavar="NAME=SOURCE", help="A model that this machine serves; may be repeated."),
     ] = [],  # noqa: B006 - typer's way to say "no value"
+    label: Annotated[
+        list[str], typer.Option("--label", help="Without models: a label of this machine, NAME or NAME=VALUE.")
+    ] = [],  # noqa: B006
     host: Annotated[
         str | None,
         typer.Option(help="Address of this machine to listen on. Default: the one that the controller sees."),
@@ -58,13 +68,16 @@ def join(
     ] = None,
     only_check: Annotated[bool, typer.Option("--check", help="Check, say what was found, and start nothing.")] = False,
 ) -> None:
-    """Serve models of this machine in an arena on another one.
+    """Serve models of this machine in an arena on another one; without models, offer this machine to its Ray cluster,
+    as `agon cluster join` does.
 
     Every other flag goes to the worker unchanged: `agon worker --help` lists them.
     """
     controller = controller.rstrip("/")
-    if not model:  # what a machine without a model of its own does is decided here
-        raise CliError(_WITHOUT_MODEL)
+    if not model:
+        return _join_cluster(controller, label, context.args, token_file, host, data_dir)
+    if label:
+        raise CliError("--label is for machines of a Ray cluster, which have no --model.")
     flags = [part for text in model for part in ("--model", _with_absolute_path(text))]
     flags += ["--host", host or own_address(controller), "--port", str(port), "--controller", controller]
     flags += [] if token_file is None else ["--worker-token-file", str(token_file.expanduser().absolute())]
@@ -88,7 +101,22 @@ def join(
         folder.unlock()
 
 
-_WITHOUT_MODEL = "which model does this machine serve? Give --model NAME=PATH, a folder, a GGUF file or a hub id."
+def _join_cluster(
+    head: str, labels: list[str], others: list[str], token_file: Path | None, host: str | None, data_dir: Path | None
+) -> None:
+    """Without a model. Raises CliError where a model is missing, rather than a cluster meant."""
+    if "://" in head:
+        raise CliError(_WITHOUT_MODEL)
+    if others:
+        raise CliError(f"{others[0]} is a flag of workers, and there is no --model; see `agon cluster join --help`.")
+    machine = Machine(machine_name(), None, None, check_labels(labels))
+    join_cluster(head, machine, token_file=token_file, host=host, data_dir=data_dir)
+
+
+_WITHOUT_MODEL = (
+    "which model does this machine serve? Give --model NAME=PATH, a folder, a GGUF file or a hub id. To offer the "
+    "machine to a Ray cluster give its head's host without http://."
+)
 
 
 def _with_absolute_path(text: str) -> str:

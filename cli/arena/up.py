@@ -202,6 +202,7 @@ class Arena:
         self._placement: Placement | None = None
         self._replicas: dict[str, tuple[str, str, int]] = {}  #: on other machines, as they were reported
         self._failed: dict[str, str] = {}  #: models that cannot be loaded, with the reason
+        self._was_served: set[str] = set()  #: models that the controller has known; one that was removed is among them
         self._worker_headers: dict[str, str] = {}
         self._admin_headers: dict[str, str] = {}  #: GET /arena/workers shows loads to the admin only
         self._started_at = time.monotonic()
@@ -289,6 +290,7 @@ class Arena:
         """Names of processes that are not ready, and of models that the controller does not know yet, although their
         worker is ready."""
         waiting = []
+        self._was_served |= workers.keys()
         models = {process.name: process.models for process in self._settings.processes}
         for child in supervisor.children:
             if child.state is ChildState.GIVEN_UP:
@@ -297,7 +299,7 @@ class Arena:
                 waiting.append(child.spec.name)
                 continue
             wanted = {model.name for model in models.get(child.spec.name, ())}
-            waiting += sorted(f"worker {name}" for name in wanted - set(workers) - self._failed.keys())
+            waiting += sorted(f"worker {name}" for name in wanted - self._was_served - self._failed.keys())
         for replica in self._note_replicas():
             if replica.state not in ("ready", "failed") and f"worker {replica.id}" not in waiting:
                 waiting.append(f"worker {replica.id}")

@@ -106,7 +106,7 @@ class RunningCluster:
         """Run a command against the arena; returns what it printed."""
         command = [sys.executable, "-P", "-m", "cli.main", *arguments, "--data-dir", str(self.up.data_dir)]
         options: dict[str, Any] = {"capture_output": True, "text": True, "timeout": WAIT_S, "check": False}
-        done = subprocess.run(command, env=self.environment, **options)
+        done: subprocess.CompletedProcess[str] = subprocess.run(command, env=self.environment, **options)
         assert done.returncode == 0, f"{arguments}: {done.stdout}{done.stderr}"
         return done.stdout
 

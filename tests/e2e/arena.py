@@ -179,7 +179,7 @@ def wait_gone(pids: list[int], timeout_s: float = 30.0) -> list[int]:
 
 @contextlib.contextmanager
 def arena(
-    data_dir: Path, flags: list[str], num_workers: int, working_folder: Path | None = None, **environment: str
+    data_dir: Path, flags: list[str], num_workers: int, working_folder: Path | None = None, /, **environment: str
 ) -> Iterator[UpProcess]:
     """An arena that was started and may not be ready yet. All its processes are killed when the block is left."""
     up = UpProcess(data_dir, flags, free_ports(num_workers), environment, working_folder)

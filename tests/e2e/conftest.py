@@ -42,7 +42,7 @@ def wheel_site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def demo_arena(wheel_site: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[UpProcess]:
     """`agon up` of the wheel without a model flag in an empty folder, ready. Tests must not break it."""
     folder, empty = tmp_path_factory.mktemp("demo"), tmp_path_factory.mktemp("empty")
-    with arena(folder / "data", [], len(DEMO_MODELS), working_folder=empty, PYTHONPATH=str(wheel_site)) as up:
+    with arena(folder / "data", [], len(DEMO_MODELS), empty, PYTHONPATH=str(wheel_site)) as up:
         up.wait_ready()
         yield up
 

@@ -50,7 +50,7 @@ async def test_a_controller_that_does_not_believe_is_named_once(caplog: pytest.L
     controllers.belief["two"] = "ignored"
     await belief.ask_round()
     assert not belief.is_whole
-    assert "AGON_PROXY_TOKEN" in caplog.records[0].fields["hint"]  # type: ignore[attr-defined]
+    assert "AGON_PROXY_TOKEN" in caplog.records[0].fields["hint"]
     assert events(caplog) == [("visitors_count_as_one", URLS[1])]
     controllers.belief["two"] = None  # away: nothing new is known of it
     await belief.ask_round()

@@ -4,7 +4,9 @@ import os
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+from cli import join
 from cli.arena.data_dir import DataDir
 from cli.arena.placement.on_ray.cluster import (
     ClusterSettings,
@@ -19,7 +21,7 @@ from cli.arena.placement.on_ray.cluster import (
 )
 from cli.arena.placement.on_ray.ray_placement import RayPlacement
 from cli.arena.placement.on_ray.services import cluster_specs
-from cli.cluster import join_cluster
+from cli.cluster_node import join_cluster
 from cli.errors import CliError
 
 
@@ -112,3 +114,29 @@ def test_joining_needs_ray_and_the_token(tmp_path: Path, monkeypatch: pytest.Mon
         join_cluster("head", Machine("m1"), token_file=tmp_path / "missing", data_dir=tmp_path)
     assert not (tmp_path / "logs").exists()
     assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["http://10.0.0.1:8100"], "which model does this machine serve"),
+        (["10.0.0.1", "--threads", "2"], "--threads is a flag of workers"),
+        (["http://10.0.0.1:8100", "--model", "one=one", "--label", "rack=a"], "--label is for machines of a Ray"),
+        (["10.0.0.1", "--label", "a b"], "'a b' is no label"),
+    ],
+)
+def test_agon_join_tells_a_worker_from_a_machine_of_a_cluster(arguments: list[str], sentence: str) -> None:
+    found = CliRunner().invoke(join.app, arguments).exception
+    assert isinstance(found, CliError)
+    assert sentence in str(found)
+
+
+def test_agon_join_without_a_model_joins_the_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
+    joined: list[tuple[str, tuple[str, ...]]] = []
+
+    def note(head: str, machine: Machine, **_: object) -> None:
+        joined.append((head, machine.labels))
+
+    monkeypatch.setattr(join, "join_cluster", note)
+    assert CliRunner().invoke(join.app, ["10.0.0.1", "--label", "rack=a"]).exit_code == 0
+    assert joined == [("10.0.0.1", ("rack=a",))]
