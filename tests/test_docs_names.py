@@ -51,7 +51,8 @@ def sources() -> str:
     """Code and configuration, without tests and documents."""
     endings = (".py", ".yml", ".toml", ".cpp", ".h", "Makefile", "Dockerfile", ".env.example", ".ci/run")
     names = [name for name in tracked() if name.endswith(endings) and not name.startswith("tests/")]
-    names += [name for name in tracked() if re.fullmatch(r"tests/\w+/__main__\.py", name)]  # commands that people run
+    commands = re.compile(r"tests/\w+/__main__\.py|tests/model_cycles\.py")  # that people run
+    names += [name for name in tracked() if commands.fullmatch(name)]
     return "\n".join((ROOT / name).read_text() for name in names if (ROOT / name).is_file())
 
 

@@ -15,7 +15,7 @@ from typing import Protocol
 import torch
 
 HUGE_PAGE_BYTES = 2 << 20
-#: Of address space, which costs nothing: memory is taken when it is written. The last huge page of a block is in memory
+#: Bytes of address space, which cost nothing: memory is taken when it is written. The last huge page of a block is in memory
 #: as a whole, so there should be few blocks.
 _BLOCK_BYTES = 512 << 20
 _ALIGNMENT = 64  #: a cache line
