@@ -15,8 +15,8 @@ from typing import Protocol
 import torch
 
 HUGE_PAGE_BYTES = 2 << 20
-#: Bytes of address space, which cost nothing: memory is taken when it is written. The last huge page of a block is in memory
-#: as a whole, so there should be few blocks.
+#: Bytes of address space, which cost nothing: memory is taken when it is written. The last huge page of a block is in
+#: memory as a whole, so there should be few blocks.
 _BLOCK_BYTES = 512 << 20
 _ALIGNMENT = 64  #: a cache line
 
