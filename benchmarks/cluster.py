@@ -116,7 +116,9 @@ def _role(command: list[str]) -> str | None:
         return "head"
     if "cli.arena.placement.on_ray" in command:
         return "placer"
-    return "store of the head" if any(word.endswith("cluster/store/store.conf") for word in command) else None
+    # The server names itself by its address; that of the votes has a socket instead.
+    is_store = "valkey-server" in command[0] or "redis-server" in command[0]
+    return "store of the head" if is_store and "127.0.0.1:" in command[0] else None
 
 
 def _cpu_s(pid: int) -> float:
