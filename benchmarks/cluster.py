@@ -89,7 +89,7 @@ def _first_token_ms(client: httpx.Client, model: str) -> float:
 def _idle(cluster: RunningCluster, seconds: float) -> list[dict[str, Any]]:
     """Memory (PSS) and CPU time of what Ray adds, by part."""
     parts: dict[str, list[int]] = {"head": [], "store of the head": [], "node": [], "placer": [], "actor": []}
-    roots = {pid: role for pid in descendants(cluster.up.process.pid) if (role := _role(pid)) is not None}
+    roots = {pid: role for pid in descendants(cluster.up.process.pid) if (role := _role(command_of(pid))) is not None}
     for pid, role in roots.items():
         parts[role] += [pid, *descendants(pid)]
     machine = cluster.machines[cluster.replicas("placed")[0].machine].pids()
@@ -111,14 +111,14 @@ def _idle(cluster: RunningCluster, seconds: float) -> list[dict[str, Any]]:
     ]
 
 
-def _role(pid: int) -> str | None:
-    command = command_of(pid)
+def _role(command: list[str]) -> str | None:
     if "--head" in command:
         return "head"
     if "cli.arena.placement.on_ray" in command:
         return "placer"
-    # A store's command line says no more than its port; it works in its folder.
-    return "store of the head" if Path(f"/proc/{pid}/cwd").readlink().match("cluster/store") else None
+    # The server names itself by its address; that of the votes has a socket instead.
+    is_store = "valkey-server" in command[0] or "redis-server" in command[0]
+    return "store of the head" if is_store and "127.0.0.1:" in command[0] else None
 
 
 def _cpu_s(pid: int) -> float:
