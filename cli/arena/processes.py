@@ -16,7 +16,7 @@ from cli.arena.data_dir import DataDir, Secrets
 from cli.arena.embedded_redis import EmbeddedRedis
 from cli.arena.local_tls import LocalTls
 from cli.arena.placement.on_ray.cluster import ClusterSettings
-from cli.arena.placement.placement import Replica
+from cli.arena.placement.placement import MAX_REPLICAS, Replica
 from cli.arena.placement.worker_process import WorkerOrder, worker_command
 from cli.arena.ports import why_taken
 from cli.arena.service import STORE_PASSWORDS, http_probe, service_command, service_environment
@@ -28,7 +28,6 @@ from wire.model_names import is_model_name
 from wire.served_models import MAX_MODELS
 from wire.sizes import is_size
 
-MAX_REPLICAS = 16  #: of one model on one machine
 DRAIN_S = 30.0  #: how long a worker may continue the answers that it has begun
 _STOP_MARGIN_S = 5.0
 #: Exit codes of our services that say that another start would fail in the same way.
@@ -238,11 +237,7 @@ def _check_cluster(settings: ArenaSettings) -> None:
     """Every model has a process of its own there, and an arena may begin without any."""
     if settings.models_dir is not None or settings.memory is not None:
         raise CliError("--models-dir and --memory are for models that share a process; leave out --placement ray.")
-    if any(
-        "+" in model.source and not is_hosted(model.source)
-        for model in settings.models
-        if not Path(model.source).exists()
-    ):
+    if any(_is_adapter(model) for model in settings.models):
         raise CliError("an adapter shares the process of its base; leave out --placement ray.")
 
 

@@ -63,4 +63,7 @@ def _url_for_machines(settings: ArenaSettings, address: str) -> str:
 def _given(settings: ArenaSettings) -> list[ReplicaGroup]:
     """The models of the command line, each in a process of its own on the machine that has most room."""
     needs = Needs(cpus=settings.threads_per_worker)
-    return [ReplicaGroup(model=model.name, source=model.source, needs=needs) for model in settings.models]
+    return [
+        ReplicaGroup(model=model.name, source=model.source, needs=needs, replicas=settings.replicas.get(model.name, 1))
+        for model in settings.models
+    ]

@@ -11,6 +11,8 @@ import pytest
 from cli.arena.data_dir import DataDir
 from cli.arena.embedded_redis import EmbeddedRedis, StoreBinary
 from cli.arena.local_tls import read_local_tls
+from cli.arena.placement.assembly import build_arena
+from cli.arena.placement.on_ray.cluster import ClusterSettings, Machine
 from cli.arena.processes import (
     DRAIN_S,
     ArenaSettings,
@@ -272,6 +274,15 @@ async def test_replicas_of_a_model_are_processes_with_ports_and_files_of_their_o
     assert [process.name for process in isolated] == ["worker one", "worker two", "worker two 2", "worker two 3"]
 
 
+async def test_replicas_of_a_cluster_are_those_of_the_command_line(tmp_path: Path) -> None:
+    folder = DataDir(tmp_path)
+    folder.create()
+    wanted = settings(tmp_path, replicas={"two": 3}, cluster=ClusterSettings(Machine("here")))
+    async with httpx.AsyncClient() as client:
+        _, _, fleet = build_arena(wanted, folder, folder.secrets(), None, client, lambda *_: None, lambda _: None)
+    assert {group.model: group.replicas for group in fleet.view().groups} == {"one": 1, "two": 3}
+
+
 def value(command: tuple[str, ...], flag: str) -> str:
     return command[command.index(flag) + 1]
 
@@ -280,7 +291,7 @@ def value(command: tuple[str, ...], flag: str) -> str:
     ("text", "reason"),
     [
         ("two", "give NAME=COUNT"),
-        ("two=0", "a count from 1 to 16"),
+        ("two=0", "a count from 1 to 64"),
         ("three=2", "there is no model 'three'; there are one, two"),
     ],
 )
