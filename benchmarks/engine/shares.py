@@ -100,7 +100,7 @@ def measure_shares(config: EngineConfig, *, batch: int, prompt_tokens: int, step
 
 def _outputs(core: Any) -> list[int]:
     """Output tokens of every open sequence."""
-    return [sequence.num_output_tokens for request in core._requests.values() for sequence in request.sequences]
+    return [sequence.num_output_tokens for request in core._requests.all() for sequence in request.sequences]
 
 
 def _public_methods(owner: Any) -> list[str]:

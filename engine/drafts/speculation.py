@@ -149,7 +149,8 @@ class Speculation:
 
     def note_step(self, plan: StepPlan, output: StepOutput) -> None:
         """Learn from a collected step what it cost. Where it computed prompts beside, their cost is unknown: then the
-        others count by what as many tokens usually cost. Steps too large for proposals tell nothing."""
+        others count by what as many tokens usually cost, if any cost is known yet. Steps too large for proposals tell
+        nothing."""
         most = self._proposer.max_rows
         if most is not None and len(plan.sequences) > most:
             return
@@ -166,7 +167,7 @@ class Speculation:
             if num_tokens == num_rows:
                 self._payoff.note_plain(num_rows, seconds)
                 return
-        elif num_tokens > num_rows:
+        elif num_tokens > num_rows and self._costs.largest:
             seconds = self._costs.seconds(num_tokens)
         else:
             return

@@ -113,10 +113,24 @@ async def test_mistakes_are_told_in_the_loaders_words(two: TwoWorkers) -> None:
         await run(two, "add", "ash=lab/another")
     with pytest.raises(CliError, match="No worker serves 'fir'"):
         await run(two, "sleep", "fir")
-    with pytest.raises(CliError, match="only model"):
-        await run(two, "remove", "oak")
     with pytest.raises(CliError, match="No worker 'elsewhere'"):
         await run(two, "move", "ash", "--to", "elsewhere")
+
+
+async def test_the_last_model_of_a_process_goes_and_another_one_comes(two: TwoWorkers, tmp_path: Path) -> None:
+    folder = tmp_path / "fir"
+    folder.mkdir()
+    (folder / "config.json").write_text("{}")
+    process = two.processes[1]
+    await run(two, "remove", "oak")
+
+    async def is_gone() -> bool:
+        return "oak" not in [row["id"] for row in (await two.arena.client.get("/v1/models")).json()["data"]]
+
+    await eventually(is_gone)
+    assert process.is_ready
+    await run(two, "add", f"fir={folder}", "--worker", two.urls[1])
+    assert [row.name for row in process.view().models] == ["fir"]
 
 
 async def test_a_battle_wakes_what_it_draws(two: TwoWorkers) -> None:

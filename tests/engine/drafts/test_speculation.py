@@ -151,3 +151,14 @@ def test_one_interruption_stops_nothing() -> None:
     speculation.note_step(plan, StepOutput(0, ((SampledToken(RIGHT),) * 2,), 90.0))
     machine.now = 0.0
     assert seconds_per_token(speculation, machine, num_tokens=300, num_rows=1) < 0.4
+
+
+def test_a_first_verification_beside_a_prompt_tells_nothing_about_costs() -> None:
+    machine = Machine(0.1)
+    guesser = Guesser(machine, lambda position: True, 0.01)
+    speculation = Speculation(guesser, 8, lambda sequence_id, drafts: drafts, clock=machine)
+    verified = ScheduledSequence(0, 0, (RIGHT, RIGHT), 9, 2, PARAMS, (0,), 0, num_drafts=1)
+    prompt = ScheduledSequence(1, 1, (1, 2, 3), 0, 1, PARAMS, (1,), 0)
+    samples = ((SampledToken(RIGHT),) * 2, (SampledToken(RIGHT),))
+    speculation.note_step(StepPlan(0, (), (), (verified, prompt)), StepOutput(0, samples, 1.0))
+    assert seconds_per_token(speculation, machine, num_tokens=300, num_rows=1) < 0.4
