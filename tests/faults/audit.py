@@ -17,19 +17,25 @@ from tests.faults.ledger import Ledger
 from tests.faults.tally import Tally
 
 _QUIET_S = 40.0  #: leases of a killed controller expire after 15 s
+_RESTORE_S = 15.0  #: a controller compares log and journal every second, and brings back what is missing
 _KEY_PREFIX = "agon:v1"
 
 
 async def audit(arena: Arena, ledger: Ledger, tally: Tally) -> None:
     """Compare everything; broken promises go to `tally`."""
     await _wait_quiet(arena, tally)
-    differences = Differences(ledger)
-    logged = await _log_of_store(arena)
-    differences.compare("the store", logged)
-    exports = [await _export(arena, url, tally) for url in arena.controller_urls]
-    for number, export in enumerate(exports):
-        rows = [(row["battle_id"], row["outcome"], row["vote_id"]) for row in export]
-        differences.compare(f"the export of controller {number}", rows)
+    deadline = time.monotonic() + _RESTORE_S
+    while True:
+        differences = Differences(ledger)
+        logged = await _log_of_store(arena)
+        differences.compare("the store", logged)
+        exports = [await _export(arena, url, tally) for url in arena.controller_urls]
+        for number, export in enumerate(exports):
+            rows = [(row["battle_id"], row["outcome"], row["vote_id"]) for row in export]
+            differences.compare(f"the export of controller {number}", rows)
+        if not differences or time.monotonic() > deadline:
+            break
+        await asyncio.sleep(0.5)
     differences.report(tally)
     await _compare_boards(arena, [sum(1 for row in rows if not row.get("flags")) for rows in exports], tally)
     tally.counts["votes_in_log"] = len(logged)
@@ -94,6 +100,9 @@ class Differences:
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
         self._found: dict[str, dict[str, str]] = {"votes_lost": {}, "votes_doubled": {}, "votes_wrong": {}}
+
+    def __bool__(self) -> bool:
+        return any(self._found.values())
 
     def compare(self, where: str, log: list[tuple[str, str, str]]) -> None:
         """Compare one log: battle, outcome and vote id of each entry."""
