@@ -331,19 +331,14 @@ def _worker(
     flags += ["--host", "127.0.0.1", "--port", str(settings.worker_port + index)]
     flags += ["--controller", settings.controller_url, "--threads", str(settings.threads_per_worker)]
     flags += worker_options(settings)
-    return ChildSpec(
-        name=process.name,
-        command=service_command("model_worker", *flags),
-        environment={
-            **_spin_limit(settings),
-            **service_environment(has_keys=True, speaks_tls=False),
-            "AGON_WORKER_TOKEN": secrets.worker_token,
-            "AGON_API_DOCS": _api_docs(settings.host),
-        },
-        log_path=data_dir.logs / f"{re.sub(r'[^A-Za-z0-9._-]', '-', process.name)}.log",
-        probe=http_probe(client, f"{settings.worker_url(index)}/ready"),
-        stop_timeout_s=DRAIN_S + _STOP_MARGIN_S,
-        final_exit_codes=_BAD_SETTINGS | _BAD_CHECKPOINT,
+    return _worker_spec(
+        process.name,
+        service_command("model_worker", *flags),
+        settings.worker_port + index,
+        settings,
+        data_dir,
+        secrets,
+        client,
     )
 
 
@@ -352,13 +347,26 @@ def replica_spec(
 ) -> ChildSpec:
     """The worker process of a replica that is placed on this machine."""
     order = WorkerOrder(replica=replica, controller_url=settings.controller_url, options=worker_options(settings))
-    name = f"worker {replica.id}"
+    command = worker_command(order, host="127.0.0.1", port=port, is_gpu_chosen=False)
+    return _worker_spec(f"worker {replica.id}", command, port, settings, data_dir, secrets, client)
+
+
+def _worker_spec(
+    name: str,
+    command: tuple[str, ...],
+    port: int,
+    settings: ArenaSettings,
+    data_dir: DataDir,
+    secrets: Secrets,
+    client: httpx.AsyncClient,
+) -> ChildSpec:
+    """A worker process that listens on loopback, where it needs no TLS."""
     return ChildSpec(
         name=name,
-        command=worker_command(order, host="127.0.0.1", port=port, is_gpu_chosen=False),
+        command=command,
         environment={
             **_spin_limit(settings),
-            **service_environment(has_keys=True),
+            **service_environment(has_keys=True, speaks_tls=False),
             "AGON_WORKER_TOKEN": secrets.worker_token,
             "AGON_API_DOCS": _api_docs(settings.host),
         },

@@ -13,6 +13,7 @@ from cli.arena.embedded_redis import EmbeddedRedis, StoreBinary
 from cli.arena.local_tls import read_local_tls
 from cli.arena.placement.assembly import build_arena
 from cli.arena.placement.on_ray.cluster import ClusterSettings, Machine
+from cli.arena.placement.placement import Replica
 from cli.arena.processes import (
     DRAIN_S,
     ArenaSettings,
@@ -25,6 +26,7 @@ from cli.arena.processes import (
     parse_model,
     parse_models,
     parse_replicas,
+    replica_spec,
 )
 from cli.errors import CliError
 
@@ -334,3 +336,16 @@ def test_a_certificate_that_local_processes_would_not_trust_is_refused(
     monkeypatch.setenv("AGON_CA_FILE", str(CERTIFICATES / ca_file) if ca_file else "")
     with pytest.raises(CliError, match=reason):
         read_local_tls("127.0.0.1")
+
+
+async def test_with_tls_a_replica_on_this_machine_speaks_plain_http_on_loopback(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AGON_TLS_CERT_FILE", str(CERTIFICATES / "server.pem"))
+    monkeypatch.setenv("AGON_TLS_KEY_FILE", str(CERTIFICATES / "server.key"))
+    folder = DataDir(tmp_path)
+    folder.create()
+    replica = Replica(id="one#1", model="one", source="somebody/one")
+    async with httpx.AsyncClient() as client:
+        spec = replica_spec(settings(tmp_path), folder, folder.secrets(), replica, 18110, client)
+    assert not {"AGON_TLS_CERT_FILE", "AGON_TLS_KEY_FILE"} & {name for name, value in spec.environment.items() if value}
