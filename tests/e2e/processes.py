@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -101,23 +101,21 @@ class Processes:
 
     def busy_worker(self) -> str:
         """A worker that answers now."""
-        deadline = time.monotonic() + 10
-        while time.monotonic() < deadline:
-            for role in WORKERS:
-                metrics = self.get(role, "/metrics")
-                if metrics is not None and re.search(r"^agon_requests_running\S* [1-9]", metrics.text, re.MULTILINE):
-                    return role
-        raise AssertionError("no worker answers anything")
+        return self._first_with(r"^agon_requests_running\S* [1-9]", WORKERS)
 
     def busy_controller(self) -> str:
         """A controller that runs a turn now."""
+        return self._first_with(r"^arena_open_turns [1-9]", CONTROLLERS)
+
+    def _first_with(self, line: str, roles: Iterable[str]) -> str:
+        """The first service whose metrics have such a line within 10 s."""
         deadline = time.monotonic() + 10
         while time.monotonic() < deadline:
-            for role in CONTROLLERS:
+            for role in roles:
                 metrics = self.get(role, "/metrics")
-                if metrics is not None and re.search(r"^arena_open_turns [1-9]", metrics.text, re.MULTILINE):
+                if metrics is not None and re.search(line, metrics.text, re.MULTILINE):
                     return role
-        raise AssertionError("no controller runs a turn")
+        raise AssertionError(f"no service has {line} in its metrics")
 
     def votes(self) -> list[str]:
         """Battle ids of all recorded votes, from a controller that answers."""
