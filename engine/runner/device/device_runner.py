@@ -30,15 +30,15 @@ from engine.kernels.step_kernels import SamplingWorkspace, StepKernels
 from engine.layers.adapter_points import AdapterPoints
 from engine.memory.spec import PoolPlan
 from engine.models.causal_lm import CausalLM
-from engine.runner.device.adapter_inputs import put_tiles, send_tiles
+from engine.runner.device.adapter_inputs import put_tiles
 from engine.runner.device.buckets import MAX_GRAPH_ROWS, Bucket, Buckets
 from engine.runner.device.buffers import COLUMNS, DecodeBuffers
 from engine.runner.device.decode_graphs import DecodeGraphs
 from engine.runner.device.decode_program import DecodeProgram
 from engine.runner.device.draws import draws_of
-from engine.runner.device.graphs import GraphRecorder, Replay
+from engine.runner.device.graphs import GraphRecorder
 from engine.runner.device.page_tables import PageTables
-from engine.runner.device.post_sampling import Drawn, PostSampling, download_bytes
+from engine.runner.device.post_sampling import Drawn, Finish, PostSampling, download_bytes
 from engine.runner.device.prompt_attention import PromptAttention
 from engine.runner.device.prompt_graphs import PromptGraphs
 from engine.runner.device.prompt_rows import PromptRows, RowsOnTheirWay
@@ -61,10 +61,6 @@ _EXTRA_BYTES = 1 << 18
 _BYTES_PER_TOKEN = 40
 
 
-#: Queues what follows a step's forward pass and its sampling, under the masks of the step if it needs some.
-_Finish = Callable[[TokenMasks | None], Drawn]
-
-
 @dataclass(frozen=True, slots=True)
 class _InFlight:
     """A step that was launched and not yet collected."""
@@ -82,7 +78,7 @@ class _Unmasked:
     """A step whose forward pass is queued, and nothing that follows it."""
 
     plan: StepPlan
-    finish: _Finish
+    finish: Finish
     download: Download
     clock: StepClock
     move_s: float
@@ -178,12 +174,20 @@ class DeviceRunner:
         )
         has_shared = shares_prefixes and self._backend.can_share_prefixes
         has_adapted = adapter_points is not None and adapter_points.is_capturable
-        self._prefixes = SharedPrefixes(plan) if has_shared else None
-        self.buckets = Buckets(max_running, max_graph_rows, has_shared=has_shared, has_adapted=has_adapted)
-        self._graphs: DecodeGraphs | None = None
+        self.decode_graphs = DecodeGraphs(
+            self._program,
+            Buckets(max_running, max_graph_rows, has_shared=has_shared, has_adapted=has_adapted),
+            self._upload,
+            self._buffers,
+            self._last_tokens,
+            self._slot_sampling,
+            self._post_sampling,
+            SharedPrefixes(plan) if has_shared else None,
+            vocab_size=model.vocab_size,
+            dtype=dtype,
+        )
         #: None: recurrent states are looked up for each step.
         self.prompt_graphs = None if model.state_shapes else PromptGraphs(model, max_batched_tokens, dtype, device)
-        self._graph_logits: torch.Tensor | None = None  # of the last replay, for post-sampling
         #: One pair for each step in flight, used in turn.
         num_bytes = download_bytes(max_running)
         self._downloads = [(Download(num_bytes, device), StepClock(device)) for _ in range(max_in_flight)]
@@ -198,29 +202,13 @@ class DeviceRunner:
         name = self._operators.name
         parts = [name if name.startswith(self._kernels_name) else f"{name}, attention {self._kernels_name}"]
         parts += filter(None, [self._prompt_attention.summary])
-        return ", ".join([*parts, "CUDA graphs"] if self._graphs is not None else parts)
-
-    @torch.inference_mode()
-    def record(self, bucket: Bucket, recorder: GraphRecorder) -> Replay:
-        """Record a decode step of that bucket, over padding rows. The model must be capturable."""
-        assert self._model.is_capturable
-        self._upload.begin()
-        self._upload.column("slots")[:] = -1
-        self._upload.column("starts")[:] = 0
-        self._upload.column("group_starts")[:] = bucket.num_rows
-        self._upload.column("group_starts")[0] = 0
-        self._upload.column("prefix_lengths")[:] = 0
-        self._upload.column("tile_num_rows")[:] = 0
-        self._upload.column("tile_slots")[:] = 0
-        self._upload.send()
-        if self._graph_logits is None:
-            size = (self.buckets.max_rows, self._model.vocab_size)
-            self._graph_logits = torch.empty(size, dtype=self._dtype, device=self._device)
-        return recorder.record(partial(self._program, bucket, self._graph_logits))
+        return ", ".join([*parts, "CUDA graphs"] if self.decode_graphs.are_captured else parts)
 
     def capture(self, recorder: GraphRecorder) -> None:
-        """Record a graph for every bucket, and the pieces of steps with prompts; from now on steps replay them."""
-        self._graphs = DecodeGraphs(self.buckets, partial(self.record, recorder=recorder))
+        """Record a graph for every bucket, and the pieces of steps with prompts; from now on steps replay them. The
+        model must be capturable."""
+        assert self._model.is_capturable
+        self.decode_graphs.capture(recorder)
         if self.prompt_graphs is not None:
             self.prompt_graphs.capture(recorder)
 
@@ -241,8 +229,7 @@ class DeviceRunner:
         download, clock = self._downloads[self._num_launched % self.max_in_flight]
         clock.start()
         self._upload.begin()
-        if self._prefixes is not None:
-            self._prefixes.note(plan.page_table_updates)
+        self.decode_graphs.note(plan.page_table_updates)
         self._slot_sampling.note(plan.page_table_updates)
         entries, pages = (self._upload.put(array) for array in self._tables.deltas(plan.page_table_updates))
         copies = self._send_copies(plan.copies)
@@ -301,59 +288,26 @@ class DeviceRunner:
             for name, group in by_type.items()
         ]
 
-    def _send(self, sequences: tuple[ScheduledSequence, ...]) -> Callable[[], _Finish]:
+    def _send(self, sequences: tuple[ScheduledSequence, ...]) -> Callable[[], Finish]:
         """Put the step's inputs into the upload. The result queues the computation; call it once the upload has been
         sent."""
         shares = Shares.of(sequences)
         news = self._slot_sampling.send(self._upload, sequences)
-        compute = self._send_replay(sequences, shares) if shares.is_decode else None
+        adapters = self._adapters_of(sequences, shares)
+        compute = self.decode_graphs.send(sequences, shares, adapters) if shares.is_decode else None
         if compute is None:
-            compute = self._send_launches(sequences, shares)
+            compute = self._send_launches(sequences, shares, adapters)
 
-        def write_and_compute() -> _Finish:
+        def write_and_compute() -> Finish:
             self._slot_sampling.write(news)
             return compute()
 
         return write_and_compute
 
-    def _send_replay(self, sequences: tuple[ScheduledSequence, ...], shares: Shares) -> Callable[[], _Finish] | None:
-        """As _send, for a decode step that replays a graph; None if there is no graph for it."""
-        if self._graphs is None or shares.num_samples.max() > 1 or PromptRows.are_wanted(sequences):
-            return None
-        adapters = self._adapters_of(sequences, shares)
-        shared = None if self._prefixes is None or adapters is not None else self._prefixes.find(shares)
-        found = self._graphs.find(len(sequences), is_shared=shared is not None, is_adapted=adapters is not None)
-        if found is None:
-            return None
-        bucket, replay = found
-        if adapters is not None:
-            send_tiles(self._upload, adapters, bucket.num_rows)
-        draws = draws_of(sequences) if self._slot_sampling.has_special(sequences) else []
-        places: Sequence[int] = range(len(sequences))
-        if shared is not None:
-            places = shared.places
-            shared.send(self._upload, bucket.num_rows)
-            sequences = tuple(sequences[index] for index in shared.order)
-            inputs = DecodeInputs.send(self._upload, sequences, shares.ordered(shared.order), bucket.num_rows)
-        else:
-            inputs = DecodeInputs.send(self._upload, sequences, shares, bucket.num_rows)
-        if not shares.num_samples.all():  # a prompt of which this step computes one token, and not the last
-            places = [places[index] for index in np.flatnonzero(shares.num_samples).tolist()]
-        post_sampling = self._post_sampling.send(self._upload, draws, places)
-
-        def compute() -> _Finish:
-            assert self._graph_logits is not None
-            inputs.write_known(self._last_tokens)
-            replay()
-            return partial(post_sampling, self._graph_logits, self._buffers.next_tokens[: len(sequences)])
-
-        return compute
-
-    # Without a graph
-
-    def _send_launches(self, sequences: tuple[ScheduledSequence, ...], shares: Shares) -> Callable[[], _Finish]:
+    def _send_launches(
+        self, sequences: tuple[ScheduledSequence, ...], shares: Shares, adapters: AdapterRows | None
+    ) -> Callable[[], Finish]:
         """As _send, for a step without a graph."""
-        adapters = self._adapters_of(sequences, shares)
         if adapters is not None:
             adapters = put_tiles(self._upload, adapters)
         if shares.is_decode:
@@ -372,7 +326,7 @@ class DeviceRunner:
         post_sampling = self._post_sampling.send(self._upload, special, range(len(draws)))
         read_rows = self._prompt_rows.send(self._upload, sequences)
 
-        def compute() -> _Finish:
+        def compute() -> Finish:
             hidden = forward()
             if read_rows is not None:
                 self._rows = read_rows(hidden)
@@ -442,9 +396,8 @@ class DeviceRunner:
         if self._device.type == "cuda":
             torch.cuda.synchronize(self._device)  # named, since this thread's current device may be another one
         del (
-            self._graphs,
+            self.decode_graphs,
             self.prompt_graphs,
-            self._graph_logits,
             self._program,
             self._model,
             self._backend,

@@ -137,11 +137,11 @@ def profile_memory(
 def _graph_bytes(gauge: MemoryGauge, free: int, runner: DeviceRunner, recorder: GraphRecorder) -> int:
     """Memory of all graphs, from the first two of each kind: the first one takes memory that all others reuse, and each
     takes a little of its own. free: bytes before them."""
-    buckets = runner.buckets.all()
+    decodes, prompts = runner.decode_graphs, runner.prompt_graphs
+    buckets = decodes.buckets.all()
     records: list[tuple[int, list[Callable[[], object]]]] = [
-        (len(buckets), [partial(runner.record, bucket, recorder) for bucket in buckets[:2]])
+        (len(buckets), [partial(decodes.record, bucket, recorder) for bucket in buckets[:2]])
     ]
-    prompts = runner.prompt_graphs
     if prompts is not None:
         largest = prompts.counts[:-3:-1]
         records.append((len(prompts.counts), [partial(prompts.record, count, recorder) for count in largest]))

@@ -61,6 +61,10 @@ class Drawn:
         return tuple(tuple(islice(rest, sequence.num_samples)) for sequence in sequences)
 
 
+#: Queues what follows a step's forward pass and its sampling, under the masks of the step if it needs some.
+Finish = Callable[[TokenMasks | None], Drawn]
+
+
 class PostSampling:
     """What follows the sampling kernel in a step. It is queued like the step, and never waits for the device."""
 

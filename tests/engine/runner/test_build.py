@@ -85,7 +85,7 @@ def test_a_pool_of_stated_size_is_not_measured(tiny_model: TinyModels) -> None:
     recorder = TapeRecorder()
     runner = device_runner(tiny_model("llama").folder, torch_machinery(recorder), kv_cache_bytes=1 << 20)
     assert runner.pool_plan.pool_bytes <= 1 << 20
-    assert len(recorder.num_replays) == len(runner.buckets.all())
+    assert len(recorder.num_replays) == len(runner.decode_graphs.buckets.all())
 
 
 def test_without_graphs_none_are_measured_nor_captured(tiny_model: TinyModels) -> None:

@@ -109,7 +109,7 @@ def test_graphs_are_captured_once_and_buffers_keep_their_addresses(tiny_model: T
         tensors += [*runner._tables.tables.values(), runner._last_tokens, *runner._pages.values()]
         return [tensor.data_ptr() for tensor in tensors]
 
-    assert len(recorder.num_replays) == len(runner.buckets.all()) == 6
+    assert len(recorder.num_replays) == len(runner.decode_graphs.buckets.all()) == 6
     before = addresses()
     in_random_company(runner, GREEDY, num_tokens=4)
     assert addresses() == before
@@ -273,7 +273,7 @@ def test_prefixes_that_rows_share_are_read_once_and_change_no_token(
         assert outputs[0][:14] == [[model.greedy(prompt, 6 + index)] for index, prompt in enumerate(prompts)]
     num_shared = [
         count
-        for bucket, count in zip(loaded.runner.buckets.all(), recorder.num_replays, strict=True)
+        for bucket, count in zip(loaded.runner.decode_graphs.buckets.all(), recorder.num_replays, strict=True)
         if bucket.is_shared
     ]
     assert len(num_shared) == 2, "for 8 rows and for 16"
