@@ -164,13 +164,20 @@ def main(arguments: Sequence[str] | None = None) -> None:
                     rows.append(row)
         limits, operators = measure_operators(chosen.threads, is_quick=chosen.quick)
     for row in rows:
-        products: Products = row.pop("products")
-        num_sampled = 1 if row["load"] == "prefill" else row["tokens"]
-        row["limit_ms"] = round(1000 * products.seconds(row["tokens"], num_sampled, row["dtype"], limits), 2)
+        row["limit_ms"] = round(1000 * _limit_s(row, row.pop("products"), limits), 2)
     noise = asdict(meter.noise())
     record.write(
         chosen.json, {**document, "rows": rows, "operators": operators, "limits": asdict(limits), "noise": noise}
     )
+
+
+def _limit_s(row: dict[str, Any], products: Products, limits: Limits) -> float:
+    num_tokens: int = row["tokens"]
+    if row["load"] == "prefill":
+        num_sampled, num_seen = 1, num_tokens * (num_tokens + 1) // 2
+    else:
+        num_sampled, num_seen = num_tokens, num_tokens * DECODE_PROMPT_TOKENS
+    return products.seconds(num_tokens, num_sampled, num_seen, row["dtype"], limits)
 
 
 def measure(

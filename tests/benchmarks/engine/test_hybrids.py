@@ -28,16 +28,17 @@ def test_every_load_has_a_row_with_both_sides_and_every_operator_one_with_its_sh
 
 
 def test_products_count_the_weights_that_tokens_pass(tmp_path: Path) -> None:
-    (tmp_path / "config.json").write_text(json.dumps({"num_experts": 4, "num_experts_per_tok": 1}))
+    sizes = {"hidden_size": 8, "num_attention_heads": 2, "num_experts": 4, "num_experts_per_tok": 1}
+    (tmp_path / "config.json").write_text(json.dumps(sizes))
     shapes = {
         "model.embed_tokens.weight": (10, 8),
         "model.layers.0.norm.weight": (8,),
         "model.layers.0.conv1d.weight": (8, 1, 4),
-        "model.layers.0.mixer.weight": (8, 8),
+        "model.layers.0.self_attn.q_proj.weight": (8, 8),
         **{f"model.layers.0.experts.{expert}.weight": (8, 4) for expert in range(4)},
     }
     save_file({name: torch.zeros(shape) for name, shape in shapes.items()}, tmp_path / "model.safetensors")
-    assert products_of(tmp_path) == Products(dense=64, experts=128, head=80, expert_share=0.25)
+    assert products_of(tmp_path) == Products(dense=64, experts=128, head=80, expert_share=0.25, attention=32)
 
 
 def test_later_turns_find_what_earlier_ones_computed_and_nothing_without_caching(tmp_path: Path) -> None:
