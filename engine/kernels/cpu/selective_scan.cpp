@@ -74,36 +74,62 @@ static AGON_INLINE void advance(const ScanArgs<T>& args, int64_t token, int64_t 
   else store_part(to, y, count);
 }
 
-constexpr int64_t kAhead = 2;  // sequences whose states are prefetched
+// Channels of a work item: 4 KB of state if a channel has 16 numbers, so that a sequence's part of a page is read as a
+// stream.
+constexpr int kParts = 4;
+constexpr int64_t kItemChannels = kParts * kLanes;
+constexpr int64_t kAhead = 1;  // sequences whose states are prefetched
+
+// The weights of a work item, a vector of channels after the other.
+struct ItemWeights {
+  explicit ItemWeights(int64_t num_numbers) : a(kParts * num_numbers) {}
+
+  std::vector<Floats> a;  // [parts, numbers]
+  Floats d[kParts];
+};
+
+template <typename T>
+static void load_weights(const ScanArgs<T>& args, Range channels, ItemWeights& weights) {
+  for (int64_t channel = channels.first, part = 0; channel < channels.last; channel += kLanes, part++) {
+    const int count = int(std::min<int64_t>(kLanes, channels.last - channel));
+    Floats* const a = weights.a.data() + part * args.num_numbers;
+    transpose_in(args.a + channel * args.num_numbers, count, args.num_numbers, a);
+    for (int64_t n = 0; n < args.num_numbers; n++) a[n] *= 1.44269504f;  // e^x = 2^(x log2 e); rates are negative
+    weights.d[part] = load_part(args.d + channel, count);
+  }
+}
 
 template <typename T>
 static void selective_scan(const ScanArgs<T>& args, Team& team) {
   const int64_t num_numbers = args.num_numbers;
-  std::vector<Floats> a(num_numbers), state(num_numbers);
-  team.each((args.num_channels + kLanes - 1) / kLanes, [&](int64_t item, int64_t) {
-    const int64_t channel = item * kLanes;
-    const int count = int(std::min<int64_t>(kLanes, args.num_channels - channel));
-    transpose_in(args.a + channel * num_numbers, count, num_numbers, a.data());
-    for (Floats& rate : a) rate *= 1.44269504f;  // e^x = 2^(x log2 e); rates are negative
-    const Floats d = load_part(args.d + channel, count);
+  ItemWeights weights(num_numbers);
+  std::vector<Floats> state(num_numbers);
+  team.each((args.num_channels + kItemChannels - 1) / kItemChannels, [&](int64_t item, int64_t) {
+    const Range channels{item * kItemChannels, std::min((item + 1) * kItemChannels, args.num_channels)};
+    load_weights(args, channels, weights);
     for (int64_t sequence = 0; sequence < args.states.num_sequences; sequence++) {
-      args.states.fetch(sequence + kAhead, channel * num_numbers, count * num_numbers);
       const Range tokens = args.states.tokens(sequence);
       float* const page = args.states.state(sequence);
       if (page == nullptr) {
-        for (int64_t token = tokens.first; token < tokens.last; token++)
-          std::fill_n(args.y + token * args.num_channels + channel, count, T(0));
+        for (int64_t token = tokens.first; token < tokens.last; token++) {
+          T* const y = args.y + token * args.num_channels;
+          std::fill(y + channels.first, y + channels.last, T(0));
+        }
         continue;
       }
-      float* const held = page + channel * num_numbers;
-      if (args.states.is_new(sequence)) std::fill(state.begin(), state.end(), splat(0.0f));
-      else transpose_in(held, count, num_numbers, state.data());
-      if (count == kLanes)
-        for (int64_t t = tokens.first; t < tokens.last; t++)
-          advance(args, t, channel, kLanes, a.data(), d, state.data());
-      else
-        for (int64_t t = tokens.first; t < tokens.last; t++) advance(args, t, channel, count, a.data(), d, state.data());
-      transpose_out(state.data(), count, num_numbers, held);
+      for (int64_t channel = channels.first, part = 0; channel < channels.last; channel += kLanes, part++) {
+        const int count = int(std::min<int64_t>(kLanes, channels.last - channel));
+        args.states.fetch(sequence + kAhead, channel * num_numbers, count * num_numbers);
+        const Floats *const a = weights.a.data() + part * num_numbers, d = weights.d[part];
+        float* const held = page + channel * num_numbers;
+        if (args.states.is_new(sequence)) std::fill(state.begin(), state.end(), splat(0.0f));
+        else transpose_in(held, count, num_numbers, state.data());
+        if (count == kLanes)
+          for (int64_t t = tokens.first; t < tokens.last; t++) advance(args, t, channel, kLanes, a, d, state.data());
+        else
+          for (int64_t t = tokens.first; t < tokens.last; t++) advance(args, t, channel, count, a, d, state.data());
+        transpose_out(state.data(), count, num_numbers, held);
+      }
     }
   });
 }
