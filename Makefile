@@ -12,7 +12,7 @@ SOAK ?=
 CONTAINERS ?=
 CLUSTER ?=
 
-.PHONY: help up test faults format bench bench-performance measure-performance bench-memory kernel-report kernel-record pages fuzz soak-memory attacks clients parity screenshots clean structured-output distributions families failovers soak-models two-hosts containers wheel cluster
+.PHONY: help up test faults format bench bench-performance measure-performance bench-memory kernel-report kernel-record pages fuzz soak-memory attacks clients parity screenshots clean structured-output distributions families failovers soak-models two-hosts containers wheel cluster promtool
 
 help:
 	@echo "make up           start the arena on this machine (UP_ARGS='--model NAME=PATH_OR_HUB_ID ...')"
@@ -37,6 +37,7 @@ help:
 	@echo "make containers   build the images and run docker-compose.yml under podman, as root (CONTAINERS='--local-bases --gpu')"
 	@echo "make wheel        install the wheel into a new environment, run agon up in an empty folder, and one battle"
 	@echo "make cluster      three machines under Ray, killed and cut off in turns; needs 70 MB of Ray (CLUSTER='--only NAME --rounds N')"
+	@echo "make promtool     Prometheus' own tool on configuration, alerts and metrics (downloads 19 MB where it is not there)"
 	@echo "make parity       every architecture against transformers under all settings, and docs/parity.md"
 	@echo "make families     an arena of tiny Qwen3.5, Gemma 4, gpt-oss, Granite 4 and GGUF models: battles in a browser, with pictures"
 	@echo "make screenshots  take the pictures of the documentation again"
@@ -134,6 +135,10 @@ two-hosts:
 containers:
 	@$(PYTHON) -I cli/bootstrap.py --extra dev --chromium
 	@exec $(VENV)/bin/python -m tests.containers $(CONTAINERS)
+
+promtool:
+	@$(PYTHON) -I cli/bootstrap.py --extra dev
+	@exec $(VENV)/bin/python -m tests.promtool
 
 wheel:
 	@$(PYTHON) -I cli/bootstrap.py --extra dev

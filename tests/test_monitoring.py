@@ -40,7 +40,7 @@ def _expressions() -> Iterator[str]:
 def series(tmp_path_factory: pytest.TempPathFactory) -> dict[str, set[str]]:
     """Labels by the name of each series, of a web UI, and of a controller and a worker that have done some work."""
     found: dict[str, set[str]] = {}
-    for text in asyncio.run(_scrapes(tmp_path_factory.mktemp("store"))):
+    for text in asyncio.run(scrapes(tmp_path_factory.mktemp("store"))):
         for family in text_string_to_metric_families(text):
             # A counter with labels has no series before its first event, but its family is declared.
             found.setdefault(family.name, set())
@@ -50,7 +50,8 @@ def series(tmp_path_factory: pytest.TempPathFactory) -> dict[str, set[str]]:
     return found
 
 
-async def _scrapes(folder: Path) -> list[str]:
+async def scrapes(folder: Path) -> list[str]:
+    """The metrics of a controller, a worker and a web UI that have done some work."""
     texts = []
     with running_store(folder) as store:
         async with running_arena(make_settings(store.url, "monitoring")) as arena:
