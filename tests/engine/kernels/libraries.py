@@ -3,7 +3,7 @@
 import os
 from pathlib import Path
 
-from engine.kernels.cpu.build import INSTRUCTION_SETS, best_instruction_set, build
+from engine.kernels.cpu.build import build, usable_instruction_sets
 from engine.kernels.cpu.library import Library
 
 #: Environment variable that test_sanitizers.py sets for operator tests under sanitizers.
@@ -16,9 +16,7 @@ _SANITIZERS = (
     "-O0",
 )
 
-_ORDER = list(INSTRUCTION_SETS)
-_USABLE = _ORDER[_ORDER.index(best_instruction_set()) :]
-USABLE = _USABLE[:1] if SANITIZE in os.environ else _USABLE
+USABLE = usable_instruction_sets()[: 1 if SANITIZE in os.environ else None]
 
 
 def library(instruction_set: str = USABLE[0], num_threads: int = 2) -> Library:
