@@ -12,7 +12,7 @@ import pytest
 SCRIPT = Path(__file__).parents[2] / "docs" / "deploy" / "slurm" / "agon-workers.sbatch"
 SHELLCHECK = Path(sysconfig.get_path("scripts")) / "shellcheck"
 PATIENCE_S = 60
-#: The task is a process group of its own, whose number is noted: Slurm's SIGTERM reaches all of it, and not the batch shell.
+#: The task is a process group of its own, whose number is noted. Slurm signals all of it, but not the batch shell.
 _SRUN = """#!/bin/bash
 while [[ $1 == --* ]]; do shift; done
 setsid "$@" &
