@@ -87,7 +87,7 @@ def ensure_environment(extra: str, *, builds_operators: bool = False) -> None:
     build = start_build() if builds_operators else None
     run([str(venv_python()), "-m", "pip", "install", *torch_source(), "--editable", target], "pip install")
     if build is not None and build.wait() != 0:
-        say("the C++ operators could not be built; whoever needs them says why")
+        say("the C++ operators could not be built; the first start of an engine says why")
     STAMP.write_text(json.dumps(wanted, indent=2) + "\n", encoding="utf-8")
     say(f"environment ready after {time.monotonic() - started:.0f} s")
 
