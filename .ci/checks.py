@@ -20,9 +20,10 @@ CHECKS: tuple[tuple[str, list[str]], ...] = (
     ("lint-imports", [sys.executable, "-c", "from importlinter.cli import lint_imports_command as c; c()"]),
 )
 MYPY = [sys.executable, "-m", "mypy"]  #: takes minutes without its cache, on one core: it runs beside the tests
-#: Few, because engines, arenas and browsers have threads and processes of their own; one more than cores, because tests
-#: of these wait for them. A file stays in one process; files are begun in the order of tests/conftest.py.
-NUM_PROCESSES = min(4, (os.cpu_count() or 1) + 1)
+#: Few, because engines, arenas and browsers have threads and processes of their own; two more than cores, because tests
+#: of these wait for them: three processes left two cores idle for a quarter of the time. A file stays in one process;
+#: files are begun in the order of tests/conftest.py.
+NUM_PROCESSES = min(4, (os.cpu_count() or 1) + 2)
 IN_PARALLEL = [f"--numprocesses={NUM_PROCESSES}", "--dist=loadfile", "--no-loadscope-reorder"]
 
 

@@ -37,7 +37,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--extra", choices=("all", "dev"), default="all", help="what to install (dev includes all)")
     parser.add_argument("--chromium", action="store_true", help="also make sure that Chromium is installed")
-    parser.add_argument("--compiler", action="store_true", help="also make sure that a C++ compiler is installed")
+    parser.add_argument(
+        "--compiler",
+        action="store_true",
+        help="also make sure that a C++ compiler is installed; a new environment gets the C++ operators meanwhile",
+    )
     parser.add_argument("--proxies", action="store_true", help="also make sure that nginx and Caddy are installed")
     options = parser.parse_args()
     VENV.mkdir(parents=True, exist_ok=True)
@@ -49,7 +53,7 @@ def main() -> None:
             ensure_compiler()
         if options.proxies:
             ensure_proxies()
-        ensure_environment(options.extra)
+        ensure_environment(options.extra, builds_operators=options.compiler)
 
 
 def say(text: str) -> None:
@@ -62,8 +66,9 @@ def fail(text: str) -> NoReturn:
     raise SystemExit(f"[bootstrap] {text}")
 
 
-def ensure_environment(extra: str) -> None:
-    """Make or refresh the virtual environment, unless its stamp already covers what is wanted."""
+def ensure_environment(extra: str, *, builds_operators: bool = False) -> None:
+    """Make or refresh the virtual environment, unless its stamp already covers what is wanted. `builds_operators`: also
+    build the C++ operators for which this processor has instructions, while pip installs on one core."""
     wanted = {"root": str(ROOT), "dependencies": dependencies_digest(), "extra": extra}
     stamp = read_stamp()
     if stamp is not None and is_covered(wanted, stamp) and venv_python().exists():
@@ -79,9 +84,19 @@ def ensure_environment(extra: str) -> None:
     say(f"installing agon[{extra}] into {VENV} (takes minutes if nothing is cached)")
     STAMP.unlink(missing_ok=True)
     target = f"{ROOT}[{extra},gpu]" if has_nvidia_gpu() else f"{ROOT}[{extra}]"
+    build = start_build() if builds_operators else None
     run([str(venv_python()), "-m", "pip", "install", *torch_source(), "--editable", target], "pip install")
+    if build is not None and build.wait() != 0:
+        say("the C++ operators could not be built; the first start of an engine says why")
     STAMP.write_text(json.dumps(wanted, indent=2) + "\n", encoding="utf-8")
     say(f"environment ready after {time.monotonic() - started:.0f} s")
+
+
+def start_build() -> subprocess.Popen[bytes]:
+    """Begin to build the C++ operators into their cache, at low priority."""
+    command = [str(venv_python()), "-m", "engine.kernels.cpu", "--usable"]
+    nice = ["nice"] if shutil.which("nice") else []
+    return subprocess.Popen([*nice, *command], cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
 
 def dependencies_digest() -> str:

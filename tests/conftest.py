@@ -50,8 +50,13 @@ def _torch_draws_the_same_whatever_ran_before() -> None:
         torch.manual_seed(0)
 
 
+def _shares_the_browser(file: str) -> bool:
+    return file.startswith("tests/webui/") and file.endswith("_in_browser.py")
+
+
 def _cost(item: pytest.Item) -> int:
     if "browser" in getattr(item, "fixturenames", ()):
+        assert _shares_the_browser(item.location[0]), f"{item.location[0]}: a file with the browser is named so"
         return 3  # a browser that is shared keeps an event loop in this thread: no coroutine could run after it
     if item.get_closest_marker("e2e"):
         return 2
@@ -62,12 +67,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Quick files first, so that most failures come early. In several processes the slow ones go before them: begun
     late, they would leave the other processes idle for minutes. Files with a browser stay last."""
     costs: dict[str, int] = {}  # of files: the tests of one go to the same process together
+    slow: set[str] = set()
     for item in items:
         costs[item.location[0]] = max(costs.get(item.location[0], 0), _cost(item))
+        if item.get_closest_marker("slow"):
+            slow.add(item.location[0])
     is_parallel = bool(config.getoption("numprocesses", None) or os.environ.get("PYTEST_XDIST_WORKER"))
     order = (1, 2, 0, 3) if is_parallel else (0, 1, 2, 3)
     # Stable: the order of files of one cost, and of tests in a file, stays.
-    items.sort(key=lambda item: order.index(costs[item.location[0]]))
+    items.sort(key=lambda item: (order.index(costs[item.location[0]]), item.location[0] not in slow))
 
 
 #: Files that share an arena, which is started once for them in one process.
@@ -88,9 +96,33 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     from xdist.scheduler import LoadFileScheduling
 
     class Files(LoadFileScheduling):  # type: ignore[misc]
+        """Tests with the browser wait more than they compute: the first process runs them beside the second half of the
+        other files. After them it can run nothing else; the others help once they have run everything else."""
+
+        _num_files = 0
+
         def _split_scope(self, nodeid: str) -> str:
             file = str(super()._split_scope(nodeid))
             return _OF_ONE_ARENA.get(file, file)
+
+        def _assign_work_unit(self, node: Any) -> None:
+            self._num_files = max(self._num_files, len(self.workqueue))
+            is_half_done = 2 * len(self.workqueue) < self._num_files
+            begins = is_half_done and node is self.nodes[0] and len(self.nodes) > 1
+            if (begins or self._has_the_browser(node)) and (file := self._next_with_the_browser()):
+                self.workqueue.move_to_end(file, last=False)
+            super()._assign_work_unit(node)
+
+        def _reschedule(self, node: Any) -> None:
+            if self._has_the_browser(node) and not self._next_with_the_browser() and not node.shutting_down:
+                node.shutdown()  # after the tests that it has been given
+            super()._reschedule(node)
+
+        def _has_the_browser(self, node: Any) -> bool:
+            return any(map(_shares_the_browser, self.assigned_work[node]))
+
+        def _next_with_the_browser(self) -> str | None:
+            return next(filter(_shares_the_browser, self.workqueue), None)
 
     return Files(config, log)
 

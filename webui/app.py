@@ -204,7 +204,8 @@ def build_ui(settings: Settings, client: ControllerClient, turns: Turns, boards:
     """All pages in one Blocks. A browser is sent only the components of its page. No component holds a model's name
     when it is built; events of the pages that may show names fill them in."""
     names = dict(sentences.pages())
-    starters = StarterPrompts(client, read_file(settings.starter_prompts))
+    prompts = read_file(settings.starter_prompts)
+    starters = StarterPrompts(client, prompts, max_age_s=10 * settings.webui_board_max_age_s)
     with QuietBlocks(title=texts.BRAND, analytics_enabled=False, fill_height=False) as ui:
         battle.build(ui, turns, starters)
     with ui.route(names["/side-by-side"], "/side-by-side"):

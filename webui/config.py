@@ -95,7 +95,7 @@ class Settings(ServiceSettings):
         default=1.0,
         ge=0,
         description="Seconds between two requests for leaderboard and workers, however many visitors watch them; "
-        "for notices and terms at most 1.",
+        "for notices and terms at most 1, for the prompts of model cards ten times as many.",
     )
     webui_language: str = Field(
         default=DEFAULT,

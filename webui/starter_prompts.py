@@ -23,7 +23,6 @@ from webui.widgets import PRIVATE
 from wire.model_cards import MAX_STARTER_CHARS, BoardCards
 
 NUM_STARTERS: Final = 6  #: buttons of a page
-_MAX_AGE_S: Final = 10.0
 
 _Text = Annotated[str, Field(min_length=1, max_length=MAX_STARTER_CHARS)]
 
@@ -63,12 +62,15 @@ def built_in(language: str) -> tuple[str, ...]:
 
 
 class StarterPrompts:
-    """Chooses the prompts of a page. `prompts`: those of the operator's file."""
+    """Chooses the prompts of a page. `prompts`: those of the operator's file; `max_age_s`: seconds between two requests
+    for the models and their cards."""
 
-    def __init__(self, client: ControllerClient, prompts: tuple[StarterPrompt, ...] = ()) -> None:
+    def __init__(
+        self, client: ControllerClient, prompts: tuple[StarterPrompt, ...] = (), *, max_age_s: float = 10.0
+    ) -> None:
         self._prompts = prompts
-        self._models: Shared[tuple[str, ...]] = Shared(client.models, _MAX_AGE_S)
-        self._cards: Shared[BoardCards] = Shared(client.cards, _MAX_AGE_S)
+        self._models: Shared[tuple[str, ...]] = Shared(client.models, max_age_s)
+        self._cards: Shared[BoardCards] = Shared(client.cards, max_age_s)
 
     async def of(self, visitor: Visitor, language: str) -> tuple[str, ...]:
         """Up to NUM_STARTERS prompts. While the controller is away, those that need to know no model."""

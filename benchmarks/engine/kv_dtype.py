@@ -20,7 +20,7 @@ from engine import LLM, EngineConfig, SamplingParams
 from engine.attention import choose_backend
 from engine.attention.backend import ForwardBatch, StepLayout
 from engine.attention.layout import layer_specs
-from engine.kernels import choose_operators
+from engine.kernels.choice import choose_operators
 from engine.loader import Checkpoint, CheckpointWeights, read_config
 from engine.memory.planning.planner import plan_pool
 from engine.models.causal_lm import CausalLM

@@ -13,7 +13,7 @@ import torch
 from engine.attention import choose_backend
 from engine.attention.backend import AttentionShape, StepLayout
 from engine.attention.layout import layer_specs
-from engine.kernels import choose_operators
+from engine.kernels.choice import choose_operators
 from engine.kernels.operators import Operators
 from engine.kernels.torch_operators import TorchOperators
 from engine.layers.rotary import Rotary

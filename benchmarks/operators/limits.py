@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 
 import torch
 
-from engine.kernels import choose_operators
+from engine.kernels.choice import choose_operators
 
 #: Operands up to this size count as cached in the last level, larger ones as read from memory.
 CACHED_BYTES = 16 * 2**20

@@ -14,7 +14,7 @@ from engine.attention.layout import is_quantised
 from engine.config import FP8_CAPABILITY, EngineConfig, ModelLimits
 from engine.errors import AdapterError, CheckpointError, NotDivisible
 from engine.formats.format import QuantisedFormat
-from engine.kernels import choose_operators
+from engine.kernels.choice import choose_operators
 from engine.kernels.cpu.operators import CppOperators
 from engine.kernels.operators import Operators
 from engine.kernels.quantised import QuantisedMatrix

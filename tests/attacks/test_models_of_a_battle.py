@@ -7,7 +7,7 @@ their words and lengths, is not used: no server can hide the style of a model.
 import asyncio
 import itertools
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +53,7 @@ FOUND = 0.01  #: less likely than this: the control found what it was shown
 #: Share of battles that a broken connection may take from the attacker: on a loaded machine one breaks now and then.
 MOST_BROKEN = 0.05
 LOOK_EVERY_S = 0.02 if IS_FULL else 0.2  #: as often as controllers read the loads of workers
+NO_CREDENTIAL: Mapping[str, str] = {}
 SETTLE_S = 3 * HEARTBEAT_S  #: every report of the battle has arrived
 Probe = Callable[[Target, httpx.AsyncClient, dict[str, Any]], Awaitable[Figures]]  #: what it finds of a battle's view
 _numbers = itertools.count()
@@ -93,13 +94,14 @@ async def test_nothing_public_tells_the_models_of_a_battle(
 async def test_the_same_attacker_finds_the_models_where_figures_salts_or_pace_tell_them(
     engines: Engines, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, record_property: Any
 ) -> None:
-    """The attack works: it finds what it is told. Each leak has figures of its own, by which it is judged; answers are
-    shown as they come in both arenas, since a pace tells nothing of the other figures and takes seconds."""
+    """The attack works: it finds what it is told. Each leak has figures of its own, by which it is judged, and nothing
+    else is asked for: without salts only the probes. Answers are shown as they come in both arenas, since a pace tells
+    nothing of the other figures and takes seconds."""
     async with open_target(unlike(engines), tmp_path / "figures and pace", paced=0.0) as target:
-        as_it_comes = await _attack(target, NUM_BATTLES_OF_CONTROL, probes=(), **target.arena.admin)
+        as_it_comes = await _attack(target, NUM_BATTLES_OF_CONTROL, probes=(), headers=target.arena.admin)
     monkeypatch.setattr(CacheSalts, "_salt", lambda *_: "")
     async with open_target(engines, tmp_path / "salts", paced=0.0) as target:
-        unsalted = await _attack(target, NUM_BATTLES_OF_CONTROL, probes=(_probe_caches,))
+        unsalted = await _attack(target, NUM_BATTLES_OF_CONTROL, probes=(_probe_caches,), headers=None)
 
     found = {
         "pair, figures shown": (_of(as_it_comes.pair_scores(), "generation_tokens_total"), CHANCE_OF_PAIR),
@@ -127,16 +129,18 @@ def _results(guesses: Guesses) -> list[tuple[str, dict[str, tuple[int, int]], fl
     ]
 
 
-async def _attack(target: Target, num_battles: int, *, probes: Sequence[Probe], **headers: str) -> Guesses:
+async def _attack(
+    target: Target, num_battles: int, *, probes: Sequence[Probe], headers: Mapping[str, str] | None = NO_CREDENTIAL
+) -> Guesses:
     """Play battles and record what moved and what `probes` found, each after the answers. `headers` are those of the
-    polls: none, except in the control."""
+    polls; None: nothing is polled. Both are for the control."""
     guesses = Guesses(MODELS)
-    paths = await _public_paths(target, **headers)
+    paths = [] if headers is None else await _public_paths(target, **headers)
     async with client_of(target.arena.url) as client:
         clients = {"controller": client}
         for model, url in target.worker_urls.items():
             clients[f"worker {model}"] = client_of(url)
-        observer = Observer(clients, paths, **headers)
+        observer = None if headers is None else Observer(clients, paths, **headers)
         try:
             num_broken = 0
             while guesses.num_battles < num_battles:
@@ -154,31 +158,32 @@ async def _attack(target: Target, num_battles: int, *, probes: Sequence[Probe], 
 
 
 async def _battle(
-    target: Target, observer: Observer, client: httpx.AsyncClient, probes: Sequence[Probe]
+    target: Target, observer: Observer | None, client: httpx.AsyncClient, probes: Sequence[Probe]
 ) -> tuple[Figures, tuple[str, str]]:
     number = next(_numbers)
     prompt = f"Story {number}: " + " ".join(f"a bird with {number + count} feathers" for count in range(12))
     battle_id = (await target.arena.create(client=client))["id"]
-    before = await observer.look()
+    before = await observer.look() if observer else {}
     turn = asyncio.create_task(pace_of_turn(target.arena, battle_id, prompt, client))
     during = []
     try:
-        while not turn.done():
+        while observer and not turn.done():
             during.append(await observer.look())
             await asyncio.sleep(LOOK_EVERY_S)
     except httpx.TransportError:
         turn.cancel()
         await asyncio.gather(turn, return_exceptions=True)
         raise
-    found = turn.result()
+    found = await turn
     view = await target.arena.view(battle_id)
     for probe in probes:
         found |= await probe(target, client, view)
-    await asyncio.sleep(SETTLE_S)
-    moved = movements(before, during, await observer.look()) | found
+    if observer:
+        await asyncio.sleep(SETTLE_S)
+        found |= movements(before, during, await observer.look())
     vote = await client.post(f"/arena/battles/{battle_id}/vote", json={"outcome": "tie"})
     revealed = vote.raise_for_status().json()["models"]
-    return moved, (revealed["a"], revealed["b"])
+    return found, (revealed["a"], revealed["b"])
 
 
 async def _probe_battle(_target: Target, client: httpx.AsyncClient, battle: dict[str, Any]) -> Figures:

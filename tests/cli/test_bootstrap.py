@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from cli import bootstrap
+from engine.kernels.cpu.build import usable_instruction_sets
 
 
 @pytest.fixture
@@ -51,6 +52,18 @@ def test_it_installs_once_and_then_only_when_dependencies_change(
     monkeypatch.setattr(bootstrap, "dependencies_digest", lambda: "changed")
     bootstrap.ensure_environment("all")
     assert [command[2] for command in installs] == ["pip"]
+
+
+@pytest.mark.usefixtures("venv", "installs")
+def test_operators_are_built_with_nothing_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    compiler = tmp_path / "compiler"
+    compiler.write_text('#!/bin/sh\nfor path; do :; done\necho library > "$path"\n')
+    compiler.chmod(0o755)
+    monkeypatch.setenv("CXX", str(compiler))
+    monkeypatch.setenv("AGON_CACHE_DIR", str(tmp_path / "cache"))
+    bootstrap.ensure_environment("dev", builds_operators=True)
+    built = {path.name.rpartition("-")[0] for path in (tmp_path / "cache" / "operators").glob("*.so")}
+    assert built == {f"operators-{name}" for name in usable_instruction_sets()}
 
 
 @pytest.mark.parametrize("is_inside", [True, False])

@@ -11,15 +11,22 @@ import pytest
 
 SCRIPT = Path(__file__).parents[2] / "docs" / "deploy" / "slurm" / "agon-workers.sbatch"
 SHELLCHECK = Path(sysconfig.get_path("scripts")) / "shellcheck"
-_SRUN = '#!/bin/bash\nwhile [[ $1 == --* ]]; do shift; done\nexec "$@"\n'
+PATIENCE_S = 60
+#: The task is a process group of its own, whose number is noted. Slurm signals all of it, but not the batch shell.
+_SRUN = """#!/bin/bash
+while [[ $1 == --* ]]; do shift; done
+setsid "$@" &
+echo $! > task
+wait $!
+"""
 _IP = '#!/bin/bash\necho "$4 dev eth0 src 10.1.0.7 uid 0"\n'
-#: Notes how it was called; ends with the numbers in CODES in turn, or waits for SIGTERM.
+#: Notes how it was called, once it heeds SIGTERM; ends with the numbers in CODES in turn, or waits for that signal.
 _AGON = """#!/bin/bash
+trap 'echo drained >> calls; exit 0' TERM
 echo "$1 $AGON_MODEL $AGON_HOST:$AGON_PORT $AGON_CONTROLLER_URLS $AGON_THREADS $AGON_WORKER_TOKEN_FILE" >> calls
 read -r code rest < codes
 echo "$rest" > codes
 [ "$code" = wait ] || exit "$code"
-trap 'echo drained >> calls; exit 0' TERM
 while true; do sleep 0.05; done
 """
 
@@ -52,7 +59,7 @@ def test_the_linter_has_nothing_to_say() -> None:
 
 
 def test_a_worker_listens_on_the_address_that_reaches_the_controller(node: dict[str, str], tmp_path: Path) -> None:
-    assert start(node, tmp_path, "0").wait(timeout=20) == 0
+    assert start(node, tmp_path, "0").wait(timeout=PATIENCE_S) == 0
     controllers = "http://127.0.0.1:8100,http://127.0.0.2:8100"
     expected = f"worker qwen=/models/qwen 10.1.0.7:8200 {controllers} 8 /token\n"
     assert (tmp_path / "calls").read_text() == expected
@@ -62,18 +69,28 @@ def test_a_worker_listens_on_the_address_that_reaches_the_controller(node: dict[
 def test_a_worker_that_dies_is_started_again(
     codes: str, num_calls: int, code: int, node: dict[str, str], tmp_path: Path
 ) -> None:
-    assert start(node, tmp_path, codes).wait(timeout=20) == code
+    assert start(node, tmp_path, codes).wait(timeout=PATIENCE_S) == code
     assert len((tmp_path / "calls").read_text().splitlines()) == num_calls
 
 
 def test_a_worker_has_drained_when_the_job_ends(node: dict[str, str], tmp_path: Path) -> None:
     job = start(node, tmp_path, "wait")
-    while not (tmp_path / "calls").exists():
+    calls = tmp_path / "calls"
+    give_up_at = time.monotonic() + PATIENCE_S
+    while not calls.exists():
+        assert time.monotonic() < give_up_at
         time.sleep(0.02)
-    time.sleep(0.2)  # until its trap is set
-    os.killpg(job.pid, signal.SIGTERM)  # as Slurm does: to every process of the task
-    job.wait(timeout=20)
-    assert (tmp_path / "calls").read_text().splitlines()[-1] == "drained"
+    os.killpg(int((tmp_path / "task").read_text()), signal.SIGTERM)
+    assert job.wait(timeout=PATIENCE_S) == 0
+    assert calls.read_text().splitlines()[-1] == "drained"
+
+
+def test_no_worker_is_started_once_the_job_ends(node: dict[str, str], tmp_path: Path) -> None:
+    pause = tmp_path / "bin" / "sleep"
+    pause.write_text('#!/bin/bash\nkill -TERM "$PPID"\n')
+    pause.chmod(0o755)
+    assert start(node, tmp_path, "4 0").wait(timeout=PATIENCE_S) == 4
+    assert len((tmp_path / "calls").read_text().splitlines()) == 1
 
 
 @pytest.mark.parametrize("name", ["AGON_HEAD", "AGON_MODEL", "AGON_WORKER_TOKEN_FILE"])

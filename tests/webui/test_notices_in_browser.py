@@ -78,7 +78,8 @@ def test_a_visitor_accepts_the_terms_once_and_then_asks(visit: Visit) -> None:
 
 
 def test_a_question_that_is_refused_for_new_terms_shows_them(visit: Visit) -> None:
-    page = visit.open("/")
+    with visit.page.expect_response("**/notices"):  # which knows no terms yet: else the page would show them at once
+        page = visit.open("/")
     visit.site.arena.admin.terms_text = "New terms of the arena."
     visit.ask("Hello!")
     page.get_by_text("Please accept the terms", exact=False).wait_for()

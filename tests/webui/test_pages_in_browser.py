@@ -387,7 +387,7 @@ def test_a_page_offers_the_prompts_of_the_served_models_cards(visit: Visit) -> N
         page = visit.page
         visit.open("/")
         example = page.get_by_role("button", name="What is a fugue?")
-        while not example.count():  # the web UI asks for the cards every ten seconds
+        while not example.count():  # the web UI asks for the cards now and then
             page.wait_for_timeout(500)
             page.reload()
             page.wait_for_selector("#send")

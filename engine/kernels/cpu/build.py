@@ -56,8 +56,13 @@ def instruction_sets() -> tuple[str, ...]:
 
 def best_instruction_set() -> str:
     """The best instruction set that this processor has."""
+    return usable_instruction_sets()[0]
+
+
+def usable_instruction_sets() -> tuple[str, ...]:
+    """The instruction sets that this processor has, best first."""
     flags = cpu_flags() if platform.machine() in _X86 else frozenset()
-    return next(name for name, (_, needed) in INSTRUCTION_SETS.items() if needed <= flags)
+    return tuple(name for name, (_, needed) in INSTRUCTION_SETS.items() if needed <= flags)
 
 
 def build(instruction_set: str, extra_flags: tuple[str, ...] = ()) -> Path:

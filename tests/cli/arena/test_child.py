@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
@@ -56,31 +55,39 @@ async def test_one_that_keeps_dying_is_started_again_for_ever(
 
 
 async def test_what_comes_before_a_start_holds_nothing_else_up(
-    make_spec: MakeSpec, news: Any, hasty: RestartPolicy
+    make_spec: MakeSpec, news: Any, hasty: RestartPolicy, until: Until
 ) -> None:
     """Mending a large store takes minutes, in which other processes die and Ctrl-C is pressed."""
-    child = Child(replace(make_spec("one"), before_start=lambda: time.sleep(1.0)), news, hasty)
+    has_begun, may_end = threading.Event(), threading.Event()
+    was_ended_by_the_loop: list[bool] = []
+
+    def mend() -> None:
+        has_begun.set()
+        was_ended_by_the_loop.append(may_end.wait(30))
+
+    child = Child(replace(make_spec("one"), before_start=mend), news, hasty)
     running = asyncio.create_task(child.run())
-    longest_s, last = 0.0, time.monotonic()
-    while child.pid is None:
-        await asyncio.sleep(0.01)
-        longest_s, last = max(longest_s, time.monotonic() - last), time.monotonic()
-    assert longest_s < 0.8
+    await until(has_begun.is_set)
+    assert child.pid is None
+    may_end.set()
+    await until(lambda: child.pid is not None)
+    assert was_ended_by_the_loop == [True]
     await child.stop()
     await running
 
 
 async def test_one_that_is_stopped_before_its_start_does_not_start(
-    make_spec: MakeSpec, news: Any, hasty: RestartPolicy
+    make_spec: MakeSpec, news: Any, hasty: RestartPolicy, until: Until
 ) -> None:
-    may_start = threading.Event()
+    has_begun, may_start = threading.Event(), threading.Event()
 
     def before_start() -> None:
+        has_begun.set()
         may_start.wait(30)
 
     child = Child(replace(make_spec("one"), before_start=before_start), news, hasty)
     running = asyncio.create_task(child.run())
-    await asyncio.sleep(0.1)
+    await until(has_begun.is_set)
     await child.stop()
     may_start.set()
     await running

@@ -164,7 +164,11 @@ async def test_a_reader_of_a_turn_that_was_refused_before_its_first_event_reads_
     running |= {"owner": "x", "owner_until": 2**50}
     await arena.redis.hset(key, mapping=running)
     reader = asyncio.create_task(_resume(arena, battle["id"], None))
-    await asyncio.sleep(0.3)
+
+    async def has_seen_it_run() -> bool:
+        return any(client["cmd"] == "xread" and "b" in client["flags"] for client in await arena.redis.client_list())
+
+    await eventually(has_seen_it_run)
     await arena.redis.hset(key, mapping={"state": "open", "turn": "0"})
 
     events = await reader

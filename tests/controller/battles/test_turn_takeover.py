@@ -245,7 +245,11 @@ async def test_a_regeneration_that_is_taken_over_and_refused_gives_the_old_answe
     last = entries[0][0]
     for worker in arena.workers:
         await arena.remove(worker)
-    await asyncio.sleep(0.3)
+
+    async def is_known() -> bool:
+        return (await arena.client.get("/v1/models")).json()["data"] == []
+
+    await eventually(is_known)
     await _abandon(arena, battle["id"], [], run="2", run_from=last, undo=old, undo_turn="1")
 
     events = await _resume(arena, battle["id"], last)

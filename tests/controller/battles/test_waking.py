@@ -109,21 +109,27 @@ async def _first_delta_s(arena: Arena, models: set[str]) -> tuple[float, list[Ss
 
 
 async def test_every_turn_of_hidden_models_waits_alike_while_any_model_of_the_arena_sleeps(
-    open_arena: OpenArena,
+    open_arena: OpenArena, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(waking, "WAITS_S", (0.2, 0.8, 20.0))
     async with open_arena(paced=400.0) as arena:
         alpha, beta = await arena.add_two()
         gamma = await _asleep(arena, "gamma")
         for worker in (alpha, beta, gamma):
             worker.wake_s = 0.3  # what wakings have lately taken
-        await asyncio.sleep(0.5)  # heartbeats
+
+        async def is_reported() -> bool:
+            views = (await arena.client.get("/arena/workers", headers=arena.admin)).json()
+            return all(view["load"]["wake_s"] == 0.3 for view in views)
+
+        await eventually(is_reported)
         awake_s, awake = await _first_delta_s(arena, {"alpha", "beta"})
         asleep_s, asleep = await _first_delta_s(arena, {"alpha", "gamma"})
     assert gamma.num_wakes == 1
     assert awake[0].event == asleep[0].event == "waking"
     assert awake[0].data == asleep[0].data == "{}"
-    assert 0.4 <= awake_s < 0.8
-    assert 0.4 <= asleep_s < 0.8
+    assert 0.8 <= awake_s < 20
+    assert 0.8 <= asleep_s < 20
 
 
 async def test_an_arena_without_sleeping_models_does_not_wait(open_arena: OpenArena) -> None:

@@ -280,9 +280,10 @@ async def test_battles_get_half_of_the_places_while_both_kinds_are_refused(share
 async def test_a_kind_may_use_every_place_again_when_the_other_asks_no_more(shared_store: StoreProcess) -> None:
     async with _parts(shared_store) as parts:
         worker = await parts.add("x", 1, 4)
-        await parts.store.redis.set(parts.keys.demand(worker, "battle"), "1", px=300)
+        await parts.store.redis.set(parts.keys.demand(worker, "battle"), "1", px=60_000)
         assert [len(await _chat(parts, "x")) for _ in range(4)] == [1, 1, 0, 0]
-        await asyncio.sleep(0.35)
+        await parts.store.redis.delete(parts.keys.demand(worker, "battle"))  # its time is over
+        await asyncio.sleep(FULL_S)
         assert [len(await _chat(parts, "x")) for _ in range(4)] == [1, 1, 0, 0]
 
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from engine.adapters.random_adapter import write_random_adapter
-from engine.kernels import choose_operators
+from engine.kernels.choice import choose_operators
 from engine.kernels.cpu.operators import CppOperators
 from engine.kernels.operators import Operators
 from engine.kernels.torch_operators import TorchOperators

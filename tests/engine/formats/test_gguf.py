@@ -12,7 +12,7 @@ import torch
 from engine.config import EngineConfig
 from engine.errors import CheckpointError
 from engine.formats.gguf.file import GgufFile
-from engine.kernels import choose_operators
+from engine.kernels.choice import choose_operators
 from engine.kernels.torch_operators import TorchOperators
 from engine.loader import find_model_folder, read_config
 from engine.parallel.group import Group

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from engine.formats.gguf.blocks import BLOCKS
-from engine.kernels import choose_operators
+from engine.kernels.choice import choose_operators
 from engine.kernels.cpu.operators import CppOperators
 from engine.kernels.cpu.weight_memory import PrivateMemory
 from engine.kernels.quantised import QuantisedMatrix

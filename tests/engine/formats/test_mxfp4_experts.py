@@ -9,7 +9,7 @@ from safetensors.torch import load_file, save_file
 
 from engine.errors import CheckpointError
 from engine.formats.mxfp4 import Mxfp4
-from engine.kernels import choose_operators
+from engine.kernels.choice import choose_operators
 from engine.kernels.cpu.operators import CppOperators
 from engine.kernels.cpu.weight_memory import PrivateMemory
 from engine.kernels.operators import ExpertsFunction, GroupedExperts

@@ -10,7 +10,7 @@ from safetensors.torch import load_file, save_file
 
 from engine.errors import CheckpointError, OperatorsUnavailable
 from engine.formats.selection import read_format
-from engine.kernels import choose_operators
+from engine.kernels.choice import choose_operators
 from engine.kernels.cpu.operators import CppOperators
 from engine.kernels.cpu.weight_memory import PrivateMemory
 from engine.kernels.torch_operators import TorchOperators

@@ -7,7 +7,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from engine.kernels import choose_operators
+from engine.kernels.choice import choose_operators
 from engine.kernels.operators import LinearFunction
 from engine.kernels.quantised import Matrix, quantised
 from engine.kernels.torch_operators import TorchOperators

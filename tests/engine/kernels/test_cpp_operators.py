@@ -7,8 +7,8 @@ import torch
 import torch.nn.functional as F
 
 from engine.errors import OperatorsUnavailable
-from engine.kernels import choose_operators
 from engine.kernels.adapters import AdapterRows
+from engine.kernels.choice import choose_operators
 from engine.kernels.cpu import build as build_module
 from engine.kernels.cpu.build import build
 from engine.kernels.cpu.operators import CppOperators

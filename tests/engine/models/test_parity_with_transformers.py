@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from engine.config import EngineConfig
-from engine.kernels import choose_operators
+from engine.kernels.choice import choose_operators
 from engine.kernels.torch_operators import TorchOperators
 from engine.runner import load_runner
 from tests.engine.checkpoints import VARIANTS, TinyModel

@@ -16,7 +16,7 @@ from safetensors.torch import load_file, save_file
 
 from engine.config import EngineConfig
 from engine.errors import CheckpointError
-from engine.kernels import choose_operators
+from engine.kernels.choice import choose_operators
 from engine.kernels.torch_operators import TorchOperators
 from engine.layers.weights import ShapesOnly
 from engine.memory.planning.planner import plan_layers, pool_of

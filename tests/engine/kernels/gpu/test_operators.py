@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from engine.errors import OperatorsUnavailable
-from engine.kernels import choose_operators
+from engine.kernels.choice import choose_operators
 from engine.kernels.gpu.operators import GpuOperators
 from engine.kernels.operators import Operators
 from engine.kernels.torch_operators import TorchOperators
