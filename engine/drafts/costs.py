@@ -20,7 +20,7 @@ _GROWING = 0.15
 #: Steps after which answers are computed anew, unless a number of tokens is new: that takes longer than a proposal.
 _REFRESH = 16
 #: Steps for which a mean is a measure for others.
-_LATELY = 32
+_LATELY = 64
 #: A draft model's round may count as at most so many times the mean; what an older round still counts.
 _MOST_OF_ROUND, _KEPT_OF_ROUNDS = 3.0, 0.95
 #: Tokens of an answer over which the draft model's cost of its prompt is spread.

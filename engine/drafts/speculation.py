@@ -30,8 +30,8 @@ _LEAST_GAIN_PER_ROW = 0.005
 _STEPS_TO_TRIAL = 256
 _SHARE_OF_TRIALS = 0.0025
 
-#: After so many rounds without a token that is worth verifying there are rounds now and then only, so that they take no
-#: more than this share of the time, or after that many steps.
+#: After so many rounds without a token that is worth verifying one step passes between two rounds, after as many again
+#: two steps, and so on, until rounds take no more than this share of the time or are this many steps apart.
 _MOST_FRUITLESS = 16
 _SHARE_OF_ROUNDS = 0.0025
 _MOST_STEPS_TO_ROUND = 64
@@ -237,9 +237,9 @@ class Speculation:
             self._fruitless = 0
         elif self._costs.is_known(num_rows):  # else nothing could be found
             self._fruitless += 1
-            if self._fruitless > _MOST_FRUITLESS:
-                num_steps = seconds / (_SHARE_OF_ROUNDS * self._costs.seconds(num_rows))
-                self._next_round = self._step + 1 + int(min(_MOST_STEPS_TO_ROUND, num_steps))
+            num_steps = seconds / (_SHARE_OF_ROUNDS * self._costs.seconds(num_rows))
+            num_steps = min(num_steps, self._fruitless // _MOST_FRUITLESS, _MOST_STEPS_TO_ROUND)
+            self._next_round = self._step + 1 + int(num_steps)
 
     def _worth_asking(self, wanted: list[Wanted], num_rows: int, room: int) -> list[Wanted]:
         """The sequences for which proposals are expected to pay, with as many tokens as do. Where they never do, one
