@@ -209,7 +209,12 @@ def test_a_look_up_that_is_interrupted_stops_nothing() -> None:
     """The thread does not run meanwhile. 50 ms are 100 steps."""
     machine = Machine(0.1)
     guesser = Guesser(machine, lambda position: True, 0.0)
-    speculation = Speculation(guesser, 8, lambda sequence_id, drafts: time.sleep(0.05) or drafts)
+
+    def allowed_later(sequence_id: int, drafts: tuple[int, ...]) -> tuple[int, ...]:
+        time.sleep(0.05)
+        return drafts
+
+    speculation = Speculation(guesser, 8, allowed_later)
     request = Request("r", 0, (RIGHT,) * 4, PARAMS, [RequestSequence(0, 0, 0, [RIGHT] * 4, 4)])
     for _ in range(3):
         assert speculation.may_propose(1)
