@@ -8,8 +8,9 @@ occurred for a while counts less and less against the guess, until it is tried a
 import math
 from dataclasses import dataclass
 
-#: Share of the newest step in a mean. The mean follows contexts as they grow.
-_NEWEST = 0.1
+#: Share of the newest step in a mean, times the steps since the one before, and the largest share. The mean follows
+#: contexts as they grow, and the machine as it becomes faster or slower.
+_NEWEST, _LARGEST_SHARE = 0.1, 0.3
 #: A step may count as at most so many times the mean: other processes interrupt.
 _MOST = 1.5
 #: Steps after which a mean of one step counts for half; a mean of n steps lasts n times as long, up to a limit.
@@ -58,36 +59,45 @@ class _Mean:
     seen_at: int
     num_seen: int = 1
 
-    def note(self, seconds: float) -> None:
+    def note(self, seconds: float, step: int) -> None:
         if self.num_seen == 1:  # the first step of a size may be slow
             self.seconds = min(self.seconds, seconds)
         else:
-            self.seconds += _NEWEST * (min(seconds, _MOST * self.seconds) - self.seconds)
+            share = min(_LARGEST_SHARE, _NEWEST * (step - self.seen_at))
+            self.seconds += share * (min(seconds, _MOST * self.seconds) - self.seconds)
         self.num_seen += 1
+        self.seen_at = step
 
 
 class StepCosts:
-    """Owner of the means. Steps with prompts are not noted: their cost depends on more than the number of tokens."""
+    """Owner of the means. Steps with prompts are not noted: their cost depends on more than the number of tokens.
+    Answers may be some steps old (_REFRESH)."""
 
     def __init__(self) -> None:
         self._means: dict[int, _Mean] = {}
         self._num_steps = 0
+        self._refresh_at = 0
         self._last = 0  # number of tokens of the step noted last
         self._expected: dict[int, float] = {}  # answers, until the means have changed a little
 
-    def note(self, num_tokens: int, seconds: float) -> None:
-        """A step of decodes and verifications has computed so many tokens."""
+    def note(self, num_tokens: int, seconds: float) -> float:
+        """A step of decodes and verifications has computed so many tokens. Returns the mean of such steps."""
         num_tokens, seconds = _size(num_tokens), max(seconds, 1e-9)
         self._num_steps += 1
         self._last = num_tokens
         mean = self._means.get(num_tokens)
-        if mean is None or mean.num_seen == 1 or self._num_steps % _REFRESH == 0:
+        if mean is None or mean.num_seen == 1 or self._num_steps >= self._refresh_at:
             self._expected.clear()
+            self._refresh_at = self._num_steps + _REFRESH
         if mean is None:
-            self._means[num_tokens] = _Mean(seconds, self._num_steps)
-            return
-        mean.note(seconds)
-        mean.seen_at = self._num_steps
+            mean = self._means[num_tokens] = _Mean(seconds, self._num_steps)
+        else:
+            mean.note(seconds, self._num_steps)
+        return mean.seconds
+
+    def note_others(self, num_steps: int) -> None:
+        """So many steps have run whose costs are not known: what has been noted is that much older."""
+        self._num_steps += num_steps
 
     @property
     def largest(self) -> int:

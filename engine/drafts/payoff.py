@@ -4,13 +4,15 @@ The pace (pace.py) expects a gain from means that may be wrong or may have chang
 By load: where a few steps with proposals have not been faster, there are none for a while, which doubles each time.
 And in one account of seconds for all loads, which bounds the loss whatever the reason for it: proposals may lose a
 small share of the time of the steps without them, and some steps' time in advance; when that is used up nothing is
-proposed, nor looked up, until it has been earned again.
+proposed, nor looked up, for as many steps as earn a trial. Steps are counted by the caller.
 """
 
+import math
 from dataclasses import dataclass
 
-#: Share of the time of steps without proposals that proposals may lose.
-ALLOWED_LOSS = 0.01
+#: Share of the time of steps without proposals that proposals may lose. What they lose beside, in caches and by
+#: garbage, is not seen: together it shall be less than 0.01.
+ALLOWED_LOSS = 0.005
 #: What may be lost at the beginning, and the most that gains and time are saved up to, in steps without proposals: a
 #: draft model computes a prompt before it gains anything.
 FIRST_ALLOWANCE, LARGEST_ALLOWANCE = 20.0, 24.0
@@ -32,15 +34,16 @@ class _OfLoad:
     plain_s: float = 0.0  # what as many tokens would have taken without
     seconds: float = 0.0
     num_steps: int = 0  # since the last judgement
-    pause: int = 0  # steps that are left of it
+    paused_until: int = 0  # number of a step
     next_pause: int = _SHORTEST_PAUSE
 
-    def judge(self) -> None:
+    def judge(self, step: int) -> None:
         self.num_steps = 0
         if self.plain_s >= _LEAST_GAIN * self.seconds:
             self.next_pause = _SHORTEST_PAUSE
             return
-        self.pause, self.next_pause = self.next_pause, min(_LONGEST_PAUSE, 2 * self.next_pause)
+        self.paused_until = step + self.next_pause
+        self.next_pause = min(_LONGEST_PAUSE, 2 * self.next_pause)
         self.plain_s = self.seconds = 0.0
 
 
@@ -49,47 +52,35 @@ class Payoff:
 
     def __init__(self) -> None:
         self._loads: dict[int, _OfLoad] = {}
-        self._allowance_s: float | None = None  # None: no step has been noted
-        #: Whether what may be lost is used up: nothing shall be proposed or looked up.
-        self.is_used_up = False
+        self._allowance_s: float | None = None  # None: nothing has been noted
 
-    def note_plain(self, num_rows: int, seconds: float) -> None:
-        """A step without proposals has given each of its sequences a token."""
-        self._tick(num_rows)
-        self._add(ALLOWED_LOSS * seconds, seconds)
+    def note_plain(self, plain_s: float, spent_s: float = 0.0, num_steps: int = 1) -> None:
+        """So many steps without proposals have taken plain_s each. spent_s: on proposals that came to nothing."""
+        self._add(ALLOWED_LOSS * plain_s * num_steps - spent_s, plain_s)
 
-    def note_drafted(self, num_rows: int, num_tokens: int, seconds: float, plain_s: float) -> None:
+    def note_drafted(self, num_rows: int, num_tokens: int, seconds: float, plain_s: float, step: int) -> None:
         """A step with proposals has given its sequences so many tokens; proposing is part of its time. plain_s: what a
-        step without takes."""
-        load = self._tick(num_rows)
+        step without takes. step: its number."""
         saved_s = num_tokens / num_rows * plain_s
         self._add(saved_s - seconds, plain_s)
+        load = self._loads.setdefault(num_rows.bit_length(), _OfLoad())
         load.plain_s = load.plain_s * _KEPT + saved_s
         load.seconds = load.seconds * _KEPT + seconds
         load.num_steps += 1
         if load.num_steps >= _TRIAL:
-            load.judge()
+            load.judge(step)
 
-    def note_fruitless(self, seconds: float, plain_s: float) -> None:
-        """A round of proposals has given nothing to verify."""
-        self._add(-seconds, plain_s)
+    def is_paused(self, num_rows: int, step: int) -> bool:
+        """Whether step `step`, of that many sequences, shall have no proposals, because they have not paid."""
+        load = self._loads.get(num_rows.bit_length())
+        return load is not None and step < load.paused_until
 
-    def is_paused(self, num_rows: int) -> bool:
-        """Whether steps of that many sequences shall have no proposals, because they have not paid."""
-        return self.is_used_up or self._of(num_rows).pause > 0
-
-    def _tick(self, num_rows: int) -> _OfLoad:
-        load = self._of(num_rows)
-        load.pause = max(0, load.pause - 1)
-        return load
+    def num_closed_steps(self, plain_s: float) -> int:
+        """How many steps, of plain_s each, shall pass before anything is proposed again; 0: something may be lost."""
+        if self._allowance_s is None or self._allowance_s >= 0.0:
+            return 0
+        return math.ceil((_LEAST_ALLOWANCE - self._allowance_s / plain_s) / ALLOWED_LOSS)
 
     def _add(self, seconds: float, plain_s: float) -> None:
         allowance = FIRST_ALLOWANCE * plain_s if self._allowance_s is None else self._allowance_s
         self._allowance_s = min(LARGEST_ALLOWANCE * plain_s, allowance + seconds)
-        if self._allowance_s < 0.0:
-            self.is_used_up = True
-        elif self._allowance_s >= _LEAST_ALLOWANCE * plain_s:
-            self.is_used_up = False
-
-    def _of(self, num_rows: int) -> _OfLoad:
-        return self._loads.setdefault(num_rows.bit_length(), _OfLoad())

@@ -5,6 +5,7 @@ The scheduler calls it between two steps: `propose` before a step is planned, `n
 Knows neither pages nor plans under construction.
 """
 
+import math
 import time
 from collections.abc import Callable
 from collections.abc import Sequence as ReadOnly
@@ -24,16 +25,19 @@ LEAST_GAIN_IN_FLIGHT = 1.3
 #: With many rows a gain must be larger than what is expected wrongly: a row more costs nearly its share of the step.
 _LEAST_GAIN_PER_ROW = 0.005
 
-#: Least number of steps between two trials of a proposer that is not free and does not pay.
+#: Least number of steps between two trials of a proposer that is not free and does not pay, and the most that such
+#: trials may take of the time of the steps between them.
 _STEPS_TO_TRIAL = 256
+_SHARE_OF_TRIALS = 0.0025
 
-#: After so many rounds without a token that is worth verifying there are rounds now and then only: a round costs some
-#: microseconds for each sequence. The pause is bounded, in steps, by the number of rows.
+#: After so many rounds without a token that is worth verifying one step passes between two rounds, after as many again
+#: two steps, and so on, until rounds take no more than this share of the time or are this many steps apart.
 _MOST_FRUITLESS = 16
-_PAUSE_PER_ROW = 2
+_SHARE_OF_ROUNDS = 0.0025
+_MOST_STEPS_TO_ROUND = 64
 
-#: A step may count as at most so many times what as many tokens take in steps without proposals, which is the most that
-#: they can cost: other processes interrupt.
+#: A step may count as at most so many times what as many tokens usually take, and what they take in steps without
+#: proposals, which is the most that they can cost: other processes interrupt.
 _MOST = 1.5
 
 #: While no larger step has been seen, a step may have so many proposed tokens, or as many as the largest had tokens:
@@ -72,9 +76,11 @@ class Speculation:
         allowed: AllowedDrafts,
         *,
         has_steps_in_flight: bool = False,
-        clock: Callable[[], float] = time.perf_counter,
+        clock: Callable[[], float] | None = None,
     ) -> None:
-        """max_tokens: most proposed tokens of one sequence in a step. allowed: see AllowedDrafts."""
+        """max_tokens: most proposed tokens of one sequence in a step. allowed: see AllowedDrafts. clock: measures
+        rounds; None: the time of this thread, in which other processes do not count, or, where the proposer computes
+        in other threads too, that of the machine."""
         self.counters = DraftCounters()
         self._proposer = proposer
         self._max_tokens = max_tokens
@@ -83,17 +89,30 @@ class Speculation:
         self._acceptance = Acceptance(proposer.num_sources)
         self._costs = StepCosts()
         self._payoff = Payoff()
-        self._clock = clock
-        self._round_s = 0.0  # spent on proposals of the next step
-        self._open: dict[int, _Open] = {}
-        self._steps_to_trial = 0
+        self._clock = clock or (time.thread_time if proposer.is_free else time.perf_counter)
+        self._most_rows: float = math.inf if proposer.max_rows is None else proposer.max_rows
+        self._num_in_flight = 2 if has_steps_in_flight else 1
+        self._step = 0  # number of the step that is planned
+        self._next_round = 0  # the first step that may have proposals
+        self._last_round = 0  # the last one that might have had some
+        self._next_trial = 0  # the first step that may try a proposer that does not pay
+        self._is_trial = False
+        self._num_to_note = 0  # steps that were planned and shall be learnt from
+        self._round_started = 0.0
+        self._spent_s = 0.0  # on proposals of steps that have not been noted yet
         self._fruitless = 0  # rounds without a token that was worth verifying, one after the other
-        self._pause = 0  # steps without a round
+        self._open: dict[int, _Open] = {}
 
     def may_propose(self, num_rows: int) -> bool:
-        """Whether a step of so many sequences can have proposals at all: asked first, in every step."""
-        most = self._proposer.max_rows
-        return not self._payoff.is_used_up and (most is None or num_rows <= most)
+        """Whether a step of so many sequences can have proposals; asked once for each step. Where it cannot, `propose`
+        and `waiting` are not called for it. One comparison while nothing is to be proposed."""
+        self._step += 1
+        if self._step < self._next_round:
+            return False
+        if num_rows > self._most_rows or self._payoff.is_paused(num_rows, self._step):
+            return False
+        self._begin_round(num_rows)
+        return True
 
     def propose(
         self, decodes: ReadOnly[tuple[Request, Sequence]], num_rows: int, room: int
@@ -103,15 +122,9 @@ class Speculation:
         decodes: sequences that compute their newest token in the step and nothing more. num_rows: all sequences that
         compute one token. room: most proposed tokens of the step.
         """
-        if self._pause or self._payoff.is_paused(num_rows):
-            self._pause = max(0, self._pause - 1)
-            return {}
-        wanted = self._wanted(decodes, num_rows, room)
-        if not wanted:
-            return {}
-        started = self._clock()
-        drafts = self._propose(wanted, num_rows, room)
-        self._note_round(num_rows, self._clock() - started, has_drafts=bool(drafts))
+        wanted = self._wanted(decodes, room)
+        drafts = self._propose(wanted, num_rows, room) if wanted else {}
+        self._end_round(num_rows, has_drafts=bool(drafts))
         return drafts
 
     def _propose(self, wanted: list[Wanted], num_rows: int, room: int) -> dict[int, tuple[int, ...]]:
@@ -132,11 +145,7 @@ class Speculation:
     def waiting(self, pending: ReadOnly[tuple[Request, Sequence]], num_rows: int, room: int) -> set[int]:
         """Ids of the sequences that shall wait until the tokens of the step in flight are known, because verifying what
         follows these is expected to gain more than going on at once. pending: sequences that could go on."""
-        if self._pause or self._payoff.is_paused(num_rows):
-            self._pause = max(0, self._pause - 1)
-            return set()
-        wanted = self._wanted(pending, num_rows, room)
-        started = self._clock()
+        wanted = self._wanted(pending, room)
         if self._proposer.is_free:
             proposals = self._proposer.propose(wanted)
             chosen = [self._note_proposal(each, proposal) for each, proposal in zip(wanted, proposals, strict=True)]
@@ -144,16 +153,17 @@ class Speculation:
         else:
             candidates = [self._unasked(each) for each in wanted]
         lengths = self._lengths(candidates, num_rows, room)
-        self._note_round(num_rows, self._clock() - started, has_drafts=any(lengths))
+        self._end_round(num_rows, has_drafts=any(lengths))
         return {each.sequence.sequence_id for each, length in zip(wanted, lengths, strict=True) if length}
 
     def note_step(self, plan: StepPlan, output: StepOutput) -> None:
         """Learn from a collected step what it cost. Where it computed prompts beside, their cost is unknown: then the
-        others count by what as many tokens usually cost, if any cost is known yet. Steps too large for proposals tell
-        nothing."""
-        most = self._proposer.max_rows
-        if most is not None and len(plan.sequences) > most:
+        others count by what as many tokens usually cost, if any cost is known yet. One comparison while nothing is to
+        be proposed."""
+        if not self._num_to_note:
             return
+        self._num_to_note -= 1
+        started = self._clock()
         decodes = [
             (each, samples)
             for each, samples in zip(plan.sequences, output.samples, strict=True)
@@ -163,19 +173,23 @@ class Speculation:
         num_tokens = num_rows + sum([each.num_drafts for each, _ in decodes])
         seconds = output.compute_s
         if num_rows == len(plan.sequences):
-            self._costs.note(num_tokens, seconds)
-            if num_tokens == num_rows:
-                self._payoff.note_plain(num_rows, seconds)
-                return
+            seconds = min(seconds, _MOST * self._costs.note(num_tokens, seconds))
         elif num_tokens > num_rows and self._costs.largest:
             seconds = self._costs.seconds(num_tokens)
         else:
             return
         plain_s = self._costs.seconds(num_rows)
-        seconds = min(seconds, _MOST * plain_s * num_tokens / num_rows) + self._round_s
-        num_gained = num_rows + sum([num_accepted(each.drafts, samples) for each, samples in decodes])
-        self._payoff.note_drafted(num_rows, num_gained, seconds, plain_s)
-        self._round_s = 0.0
+        self._spent_s += self._clock() - started
+        if num_tokens == num_rows:
+            self._payoff.note_plain(plain_s, self._spent_s)
+        else:
+            seconds = min(seconds, _MOST * plain_s * num_tokens / num_rows) + self._spent_s
+            num_gained = num_rows + sum([num_accepted(each.drafts, samples) for each, samples in decodes])
+            self._payoff.note_drafted(num_rows, num_gained, seconds, plain_s, self._step)
+        self._spent_s = 0.0
+        num_closed = self._payoff.num_closed_steps(plain_s)
+        if num_closed:
+            self._next_round = self._step + 1 + num_closed
 
     def note_verified(self, num_drafts: int, num_accepted: int) -> None:
         """A verification has been committed."""
@@ -201,14 +215,31 @@ class Speculation:
         """Free what the proposer holds."""
         self._proposer.close()
 
-    def _note_round(self, num_rows: int, seconds: float, *, has_drafts: bool) -> None:
+    def _begin_round(self, num_rows: int) -> None:
+        """Steps in between are not noted one by one: they count with the expected cost."""
+        self._round_started = self._clock()
+        num_between = self._step - self._last_round - 1
+        self._last_round = self._step
+        self._num_to_note = self._num_in_flight
+        if num_between and self._costs.largest:
+            self._payoff.note_plain(self._costs.seconds(num_rows), num_steps=num_between)
+            self._costs.note_others(num_between)
+
+    def _end_round(self, num_rows: int, *, has_drafts: bool) -> None:
+        now = self._clock()
+        seconds, self._round_started = now - self._round_started, now
+        self._spent_s += seconds
+        if self._is_trial:
+            num_steps = seconds / (_SHARE_OF_TRIALS * self._costs.seconds(num_rows))
+            self._next_trial = self._step + int(max(_STEPS_TO_TRIAL, num_steps))
+            self._is_trial = False
         if has_drafts:
-            self._round_s += seconds
-        elif self._costs.largest:
-            self._payoff.note_fruitless(seconds, self._costs.seconds(num_rows))
-        self._fruitless = 0 if has_drafts else self._fruitless + 1
-        if self._fruitless > _MOST_FRUITLESS:
-            self._pause = min(_PAUSE_PER_ROW * num_rows, self._fruitless)
+            self._fruitless = 0
+        elif self._costs.is_known(num_rows):  # else nothing could be found
+            self._fruitless += 1
+            num_steps = seconds / (_SHARE_OF_ROUNDS * self._costs.seconds(num_rows))
+            num_steps = min(num_steps, self._fruitless // _MOST_FRUITLESS, _MOST_STEPS_TO_ROUND)
+            self._next_round = self._step + 1 + int(num_steps)
 
     def _worth_asking(self, wanted: list[Wanted], num_rows: int, room: int) -> list[Wanted]:
         """The sequences for which proposals are expected to pay, with as many tokens as do. Where they never do, one
@@ -216,13 +247,12 @@ class Speculation:
         is, because the proposer must compute it first."""
         lengths = self._lengths([self._unasked(each) for each in wanted], num_rows, room)
         if any(lengths):
-            self._steps_to_trial = _STEPS_TO_TRIAL
+            self._next_trial = self._step + _STEPS_TO_TRIAL
             return [each._replace(max_tokens=length) for each, length in zip(wanted, lengths, strict=True) if length]
-        self._steps_to_trial -= 1
-        if self._steps_to_trial > 0 or not self._costs.is_known(num_rows):
+        if self._step < self._next_trial or not self._costs.is_known(num_rows):
             return []
         shortest = min(wanted, key=lambda each: len(each.sequence.token_ids))
-        self._steps_to_trial = max(_STEPS_TO_TRIAL, 4 * len(shortest.sequence.token_ids))
+        self._is_trial = True
         return [shortest._replace(max_tokens=min(2, shortest.max_tokens))]
 
     def _unasked(self, wanted: Wanted) -> Candidate:
@@ -245,10 +275,8 @@ class Speculation:
         least_gain = max(self._least_gain, 1.0 + _LEAST_GAIN_PER_ROW * num_rows)
         return choose_lengths(candidates, num_rows, room, self._costs.seconds, seconds_per_draft, least_gain)
 
-    def _wanted(self, decodes: ReadOnly[tuple[Request, Sequence]], num_rows: int, room: int) -> list[Wanted]:
+    def _wanted(self, decodes: ReadOnly[tuple[Request, Sequence]], room: int) -> list[Wanted]:
         wanted: list[Wanted] = []
-        if self._proposer.max_rows is not None and num_rows > self._proposer.max_rows:
-            return wanted
         for request, sequence in decodes:
             # The token sampled after the last proposed one is the sequence's, too.
             num_left = request.max_length - len(sequence.token_ids) - 1
@@ -261,7 +289,9 @@ class Speculation:
         tokens, sequence_id = wanted.sequence.token_ids, wanted.sequence.sequence_id
         last = self._open.pop(sequence_id, None)
         if last is not None and len(tokens) > last.position:
-            self._acceptance.note(sequence_id, last.proposal.source, last.proposal.token_ids, tokens[last.position :])
+            position, expected = last.position, last.proposal.token_ids
+            came = tokens[position : position + len(expected)]
+            self._acceptance.note(sequence_id, last.proposal.source, expected, came)
         if proposal is None:
             return None
         token_ids = proposal.token_ids

@@ -1,4 +1,5 @@
-"""Loads a model together with a smaller one that proposes its tokens: one pool, cut for the layers of both."""
+"""Loads a model together with a smaller one that proposes its tokens: one pool, in which the model has the pages that
+it has without the other one."""
 
 from dataclasses import dataclass, replace
 
@@ -8,13 +9,12 @@ from engine.errors import CheckpointError
 from engine.kernels.cpu.scratch import Scratch
 from engine.loader import find_model_folder, read_config
 from engine.memory.admission import AdmissionRule
-from engine.memory.planning.planner import choose_design, pool_bytes_for, pool_of
-from engine.memory.spec import LayerSpec, LayerType, PoolPlan
+from engine.memory.planning.planner import pool_bytes_for, pool_of
+from engine.memory.planning.together import fit_beside
+from engine.memory.spec import LayerSpec, PoolPlan
 from engine.runner.build import Builder, build_runner
 from engine.runner.load import LoadedModel, ReadModel, read_model
 from engine.runner.pool import GivenPool, layers_of, share_of_free_memory, zeroed_pool
-
-DRAFT = "draft"  #: LayerSpec.model of the smaller one's layers
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,10 +42,8 @@ def load_with_draft(config: EngineConfig, build: Builder = build_runner) -> Load
         draft.parts.limits, max_model_len=min(draft.parts.limits.max_model_len, target.parts.limits.max_model_len)
     )
     draft = replace(draft, parts=replace(draft.parts, limits=limits, config=replace(draft.parts.config, overlap=False)))
-    own = _layers(target)
-    plan = _plan(target, [*own, *_named(_layers(draft), len(own))])
-    memory, scratch = zeroed_pool(plan.pool_bytes, target.parts.device), Scratch()
-    of_target, of_draft = split_plan(plan, len(own))
+    of_target, of_draft = _plans(target, draft)
+    memory, scratch = zeroed_pool(of_target.pool_bytes, target.parts.device), Scratch()
     for name, part in ((config.model, of_target), (config.draft, of_draft)):
         reason = why_no_drafts(part)
         if reason is not None:
@@ -68,47 +66,38 @@ def _refuse_heads(draft: str) -> None:
                 )
 
 
-def split_plan(plan: PoolPlan, num_own: int) -> tuple[PoolPlan, PoolPlan]:
-    """A plan for the layers of both models as one plan for each, over the same large pages. num_own: how many layers
-    are those of the model; layers of the smaller one count from 0 in its plan."""
-
-    def of_draft(kind: LayerType) -> LayerType:
-        return replace(kind, layer_ids=tuple(layer - num_own for layer in kind.layer_ids))
-
-    own = tuple(kind for kind in plan.types if kind.spec.model != DRAFT)
-    other = tuple(of_draft(kind) for kind in plan.types if kind.spec.model == DRAFT)
-    return replace(plan, types=own), replace(plan, types=other)
+def _plans(target: ReadModel, draft: ReadModel) -> tuple[PoolPlan, PoolPlan]:
+    """One pool as each of the two sees it. Raises CheckpointError where it is too small, or where no large page holds a
+    layer of both."""
+    parts = target.parts
+    config, step = parts.config, parts.config.step_limits
+    designs = fit_beside(_layers(target), _layers(draft), page_tokens=config.page_tokens)
+    if designs is None:
+        raise CheckpointError(
+            f"draft {config.draft} cannot be used: no large page holds a layer of it and of the model"
+        )
+    pool_bytes = config.kv_cache_bytes
+    if pool_bytes is None:
+        enough = sum(
+            pool_bytes_for(
+                design.types,
+                num_tokens=parts.limits.max_model_len,
+                num_sequences=step.max_running,
+                max_step_tokens=step.max_batched_tokens,
+            )
+            for design in designs
+        )
+        pool_bytes = min(enough, share_of_free_memory(parts.device))
+    for design in designs:
+        if not AdmissionRule(pool_of(design, pool_bytes), step.max_batched_tokens).fits_ever([1]):
+            raise CheckpointError(f"a page pool of {pool_bytes} bytes is too small for the model and its draft")
+    of_target, of_draft = (pool_of(design, pool_bytes) for design in designs)
+    return of_target, of_draft
 
 
 def _layers(read: ReadModel) -> list[LayerSpec]:
     parts = read.parts
-    return list(layers_of(parts.config, parts.model, parts.limits, parts.kv_dtype))
-
-
-def _named(layers: list[LayerSpec], first: int) -> list[LayerSpec]:
-    return [
-        replace(layer, model=DRAFT, shares_with=None if layer.shares_with is None else layer.shares_with + first)
-        for layer in layers
-    ]
-
-
-def _plan(target: ReadModel, layers: list[LayerSpec]) -> PoolPlan:
-    parts = target.parts
-    config, step = parts.config, parts.config.step_limits
-    design = choose_design(layers, page_tokens=config.page_tokens)
-    pool_bytes = config.kv_cache_bytes
-    if pool_bytes is None:
-        enough = pool_bytes_for(
-            design.types,
-            num_tokens=parts.limits.max_model_len,
-            num_sequences=step.max_running,
-            max_step_tokens=step.max_batched_tokens,
-        )
-        pool_bytes = min(enough, share_of_free_memory(parts.device))
-    plan = pool_of(design, pool_bytes)
-    if not AdmissionRule(plan, step.max_batched_tokens).fits_ever([1]):
-        raise CheckpointError(f"a page pool of {pool_bytes} bytes is too small for the model and its draft")
-    return plan
+    return layers_of(parts.config, parts.model, parts.limits, parts.kv_dtype)
 
 
 def _check_tokenizers(config: EngineConfig, target: ReadModel, draft: ReadModel) -> None:

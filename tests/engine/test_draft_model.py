@@ -10,16 +10,19 @@ from engine.batch import SampledToken, ScheduledSequence
 from engine.config import EngineConfig, ModelLimits
 from engine.core import EngineCore
 from engine.drafts.draft_model import DraftModel
+from engine.drafts.payoff import Payoff
 from engine.drafts.speculation import Speculation
 from engine.errors import CheckpointError
 from engine.llm import LLM
 from engine.loaded_engine import engine_around
 from engine.memory.kv_cache import KVCache
 from engine.memory.large_pool import LargePool
+from engine.memory.planning.grouping import group_layers, large_page_bytes
 from engine.memory.pool_share import PoolShare
-from engine.memory.spec import LayerSpec
+from engine.memory.spec import LayerSpec, PoolPlan
 from engine.runner.build import Builder, build_device_runner, build_runner
-from engine.runner.with_draft import DRAFT, load_with_draft, split_plan
+from engine.runner.load import load_runner
+from engine.runner.with_draft import load_with_draft
 from engine.sampling_params import SamplingParams
 from tests.engine.checkpoints import TinyModel
 from tests.engine.fakes import (
@@ -29,7 +32,6 @@ from tests.engine.fakes import (
     LetterDetokenizer,
     PagedFakeRunner,
     continuation,
-    pool_plan,
     run_all,
 )
 from tests.engine.runner.device.device_runners import torch_machinery
@@ -51,6 +53,8 @@ def verification_always_pays(monkeypatch: pytest.MonkeyPatch) -> None:
         return lengths
 
     monkeypatch.setattr(Speculation, "_lengths", as_many_as_there_are)
+    monkeypatch.setattr(Payoff, "is_paused", lambda *arguments: False)
+    monkeypatch.setattr(Payoff, "num_closed_steps", lambda *arguments: 0)
 
 
 @dataclass
@@ -66,8 +70,9 @@ def drafted_core(num_pages: int, *, page_tokens: int = 4, **settings: object) ->
     """A core whose pages lie in one pool with those of a smaller model; and the smaller one's page cache."""
     config = EngineConfig("fake", page_tokens=page_tokens, **settings)  # type: ignore[arg-type]
     step = config.step_limits
-    layers = (*ONE_TYPE, LayerSpec("full", 48, "float32", model=DRAFT))
-    own, others = split_plan(pool_plan(num_pages, layers=layers, page_tokens=page_tokens), len(ONE_TYPE))
+    types = [group_layers(each, page_tokens=page_tokens) for each in (ONE_TYPE, (LayerSpec("full", 48, "float32"),))]
+    page_bytes = large_page_bytes([*types[0], *types[1]])
+    own, others = (PoolPlan(each, page_bytes, num_pages + 1) for each in types)
     share = PoolShare(LargePool(own.num_large_pages))
     cache = KVCache(others, max_step_tokens=step.max_batched_tokens, share=share)
     draft = DraftModel(
@@ -179,6 +184,14 @@ def test_no_result_differs(
     assert stats.draft_tokens_total > 50
     if target == draft:  # it does not know of penalties
         assert stats.accepted_draft_tokens_total > 0.7 * stats.draft_tokens_total
+
+
+def test_the_model_has_the_pages_that_it_has_without_a_draft_model(tiny_model: TinyModels) -> None:
+    config = EngineConfig(str(tiny_model("llama").folder), kv_cache_bytes=4 << 20, num_threads=1)
+    pair_of_plans = load_with_draft(replace(config, draft=str(tiny_model("gemma3").folder)))
+    target, draft = pair_of_plans.target.pool_plan, pair_of_plans.draft.pool_plan
+    assert target == load_runner(config).pool_plan
+    assert (draft.large_page_bytes, draft.num_large_pages) == (target.large_page_bytes, target.num_large_pages)
 
 
 def test_other_tokenizers_heads_and_recurrent_layers_are_refused(tiny_model: TinyModels, tmp_path: Path) -> None:

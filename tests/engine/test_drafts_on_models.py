@@ -16,6 +16,7 @@ from engine.constraints.compiler import GrammarCompiler
 from engine.constraints.vocabulary import Vocabulary
 from engine.core import EngineCore
 from engine.drafts.ngram import NgramProposer
+from engine.drafts.payoff import Payoff
 from engine.drafts.proposer import Proposal, Proposer, Wanted
 from engine.drafts.speculation import Speculation
 from engine.llm import LLM
@@ -105,6 +106,8 @@ def verification_always_pays(monkeypatch: pytest.MonkeyPatch) -> None:
         return lengths
 
     monkeypatch.setattr(Speculation, "_lengths", as_many_as_there_are)
+    monkeypatch.setattr(Payoff, "is_paused", lambda *arguments: False)
+    monkeypatch.setattr(Payoff, "num_closed_steps", lambda *arguments: 0)
 
 
 def engine(loaded: LoadedModel, config: EngineConfig, proposer: Proposer | None) -> LLM:

@@ -2,7 +2,8 @@
 
 Within one model the planner is free to choose the large page (planner.py). Here it is common, and each model's types
 are cut so that their small pages divide it: as many layers and tokens as fit best, padded to a divisor. The cost is
-compared with the model's own best design. Pure functions of numbers.
+compared with the model's own best design. A draft model is fitted to the design that its model has without it. Pure
+functions of numbers.
 """
 
 import itertools
@@ -96,6 +97,22 @@ def fit_design(layers: Sequence[LayerSpec], *, page_tokens: int, large_page_byte
     if cut is not None:
         found.append(cut)
     return min(found, key=lambda design: expected_waste(layers, design), default=None)
+
+
+def fit_beside(
+    layers: Sequence[LayerSpec], others: Sequence[LayerSpec], *, page_tokens: int
+) -> tuple[Design, Design] | None:
+    """The cut of a model and that of a smaller one beside it in one pool. The model's types are cut as they are
+    without the other one, so that its steps cost the same; where no layer of the other one fits into its large pages,
+    these are multiples of it. None where that is not enough either."""
+    own = choose_design(layers, page_tokens=page_tokens)
+    found = []
+    for factor in _MULTIPLES:
+        design = replace(own, large_page_bytes=factor * own.large_page_bytes)
+        other = fit_design(others, page_tokens=page_tokens, large_page_bytes=design.large_page_bytes)
+        if other is not None:
+            found.append((design, other))
+    return min(found, key=lambda pair: expected_waste(layers, pair[0]) + expected_waste(others, pair[1]), default=None)
 
 
 def _cut_to(layers: Sequence[LayerSpec], page_tokens: int, large_page_bytes: int) -> Design | None:

@@ -7,7 +7,14 @@ import pytest
 from engine.memory.planning.grouping import group_layers
 from engine.memory.planning.model_configs import CONFIGS
 from engine.memory.planning.planner import MAX_PAGE_TABLES, choose_design
-from engine.memory.planning.together import StoredModel, expected_waste, fit_design, plan_together, report_lines
+from engine.memory.planning.together import (
+    StoredModel,
+    expected_waste,
+    fit_beside,
+    fit_design,
+    plan_together,
+    report_lines,
+)
 from engine.memory.spec import LayerSpec
 from engine.models.stored_layers import layers_from_config
 
@@ -65,3 +72,30 @@ def test_models_that_do_not_fit_say_what_it_costs() -> None:
 
 def test_a_large_page_that_holds_no_layer_fits_nobody() -> None:
     assert fit_design([LayerSpec("full", 64, "bf16")], page_tokens=16, large_page_bytes=512) is None
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_model_keeps_its_pages_beside_a_draft_model(name: str) -> None:
+    model, draft = stored(name), (LayerSpec("full", 1024, "float32"),) * 4
+    found = fit_beside(model.layers, draft, page_tokens=16)
+    assert found is not None
+    own, other = found
+    assert own == choose_design(model.layers, page_tokens=16)
+    assert other.large_page_bytes == own.large_page_bytes
+    assert sorted(layer for kind in other.types for layer in kind.layer_ids) == [0, 1, 2, 3]
+
+
+def test_a_draft_model_with_larger_layers_has_large_pages_that_are_multiples() -> None:
+    layers, draft = (LayerSpec("full", 64, "float32"),) * 2, (LayerSpec("full", 320, "float32"),)
+    found = fit_beside(layers, draft, page_tokens=16)
+    assert found is not None
+    own, other = found
+    alone = choose_design(layers, page_tokens=16)
+    assert own.types == alone.types
+    assert own.large_page_bytes == other.large_page_bytes == 3 * alone.large_page_bytes
+
+
+def test_no_cut_is_found_where_a_draft_model_stores_very_much_more() -> None:
+    assert (
+        fit_beside((LayerSpec("full", 16, "float32"),), (LayerSpec("full", 4096, "float32"),), page_tokens=16) is None
+    )
