@@ -16,8 +16,8 @@ import typer
 from cli.arena.child import ChildSpec
 from cli.arena.data_dir import DataDir, Running, default_data_dir
 from cli.arena.placement.on_ray.cluster import Machine, check_labels, machine_name
-from cli.arena.processes import DRAIN_S, base_url, parse_model
-from cli.arena.service import http_probe, service_command, service_environment
+from cli.arena.processes import DRAIN_S, parse_model
+from cli.arena.service import base_url, http_probe, service_command, service_environment
 from cli.arena.status import StatusView, choose_view
 from cli.arena.supervisor import Supervisor
 from cli.cluster_node import join_cluster
