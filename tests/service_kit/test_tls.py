@@ -3,6 +3,7 @@
 import os
 import shutil
 import ssl
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -35,7 +36,7 @@ async def scheme_app(scope: Scope, receive: Receive, send: Send) -> None:
 async def serving(pair: tuple[Path, Path] | None, app: ASGIApp = scheme_app) -> AsyncIterator[int]:
     """The port of a service."""
     with listen("127.0.0.1", 0) as listener:
-        config = server_config(app, drain_s=1, lifespan="off", tls_pair=pair)
+        config = server_config(app, drain_s=10, lifespan="off", tls_pair=pair)
         server = QuickServer(config)
         config.load()
         server.lifespan = config.lifespan_class(config)
@@ -43,7 +44,6 @@ async def serving(pair: tuple[Path, Path] | None, app: ASGIApp = scheme_app) -> 
         try:
             yield listener.getsockname()[1]
         finally:
-            server.force_exit = True
             await server.shutdown(sockets=[listener])
 
 
@@ -78,6 +78,14 @@ async def test_what_is_wrong_with_a_server_is_said(
             with pytest.raises(aiohttp.ClientError) as failure:
                 await session.get(f"https://127.0.0.1:{port}/", ssl=trust(authority))
         assert tls_problem(failure.value) == said
+
+
+async def test_a_client_that_keeps_its_connection_holds_no_stop_up() -> None:
+    async with httpx.AsyncClient(verify=trust(CA), trust_env=False) as client:
+        async with serving((SERVER, SERVER_KEY)) as port:
+            await client.get(f"https://127.0.0.1:{port}/")
+            stopping_at = time.monotonic()
+        assert time.monotonic() - stopping_at < 5
 
 
 async def test_a_renewed_certificate_is_shown_from_the_next_connection_on(tmp_path: Path) -> None:
