@@ -32,7 +32,6 @@ _DEAF_S = 8.0  #: an actor that has room and does not answer for so long
 _NO_ROOM = "no machine with room for it"
 
 
-@ray.remote(num_cpus=0, max_retries=0)
 def _warm() -> None:
     """Runs in Ray's idle process of a machine, which it starts if there is none; an actor that comes to the machine
     takes that process, in which Ray and WorkerActor are imported already."""
@@ -88,6 +87,7 @@ class Placer:
         self._ending: dict[str, _Ending] = {}
         self._nodes = _Nodes()
         self._next_look = 0.0
+        self._warm: Any = ray.remote(_warm)
         self._warmed: dict[str, float] = {}  #: when, by node
 
     def run(self) -> None:
@@ -133,7 +133,8 @@ class Placer:
             takes_replicas = node["Resources"].get("CPU", 0) + node["Resources"].get("GPU", 0) > 0
             if node["Alive"] and takes_replicas and now_s - self._warmed.get(node_id, -math.inf) >= _WARM_EVERY_S:
                 self._warmed[node_id] = now_s
-                _warm.options(scheduling_strategy=NodeAffinitySchedulingStrategy(node_id, soft=False)).remote()
+                there = NodeAffinitySchedulingStrategy(node_id, soft=False)
+                self._warm.options(num_cpus=0, max_retries=0, scheduling_strategy=there).remote()
 
     def _place(self, name: str, order: WorkerOrder) -> None:
         needs, target = order.replica.needs, self._emptiest(order.replica)
