@@ -13,11 +13,11 @@ from urllib.parse import urlsplit
 import httpx
 import typer
 
-from cli.arena.child import ChildSpec
+from cli.arena.child import ChildSpec, ProbeResult
 from cli.arena.data_dir import DataDir, Running, default_data_dir
 from cli.arena.placement.on_ray.cluster import Machine, check_labels, machine_name
-from cli.arena.processes import DRAIN_S, base_url, parse_model
-from cli.arena.service import http_probe, service_command, service_environment
+from cli.arena.processes import DRAIN_S, parse_model
+from cli.arena.service import base_url, http_probe, service_command, service_environment
 from cli.arena.status import StatusView, choose_view
 from cli.arena.supervisor import Supervisor
 from cli.cluster_node import join_cluster
@@ -71,7 +71,8 @@ def join(
     """Serve models of this machine in an arena on another one; without models, offer this machine to its Ray cluster,
     as `agon cluster join` does.
 
-    Every other flag goes to the worker unchanged: `agon worker --help` lists them.
+    Every other flag goes to the worker unchanged: `agon worker --help` lists them. With --rank N every machine of the
+    model runs this command; when a rank dies, all are started again.
     """
     controller = controller.rstrip("/")
     if not model:
@@ -136,7 +137,7 @@ async def _serve(settings: WorkerSettings, flags: list[str], folder: DataDir, vi
     ready_url = f"{base_url(settings.host, settings.port, settings.scheme)}/ready"
     # Its own worker, at an address of this machine that need not be in the certificate; nothing secret is asked.
     async with httpx.AsyncClient(trust_env=False, verify=False) as client:
-        worker = _worker(settings, flags, folder, client, ready_url)
+        worker = worker_spec(settings, flags, folder, client, ready_url)
         supervisor = Supervisor(
             [[], [worker]], view.event
         )  # not in the first group, which is given up after some deaths
@@ -144,7 +145,7 @@ async def _serve(settings: WorkerSettings, flags: list[str], folder: DataDir, vi
         starting = asyncio.create_task(supervisor.start())
         try:
             while not stopping.is_set() and not supervisor.everything_failed:
-                view.refresh(supervisor.children, {}, await _headline(client, ready_url, settings))
+                view.refresh(supervisor.children, {}, await headline(client, ready_url, settings))
                 await _wait(stopping)
         finally:
             starting.cancel()
@@ -155,22 +156,33 @@ async def _serve(settings: WorkerSettings, flags: list[str], folder: DataDir, vi
     return 0 if stopping.is_set() else 1
 
 
-def _worker(
+def worker_spec(
     settings: WorkerSettings, flags: list[str], folder: DataDir, client: httpx.AsyncClient, ready_url: str
 ) -> ChildSpec:
+    """The worker process with these settings, which `flags` say."""
     return ChildSpec(
         name="worker",
         command=service_command("model_worker", *flags),
         environment={**service_environment(has_keys=True), "AGON_WORKER_TOKEN": settings.token_text},
         log_path=folder.logs / "worker.log",
-        probe=http_probe(client, ready_url),
+        probe=_computes if settings.rank else http_probe(client, ready_url),
         stop_timeout_s=_STOP_S,
         final_exit_codes=_FINAL_EXIT_CODES,
     )
 
 
-async def _headline(client: httpx.AsyncClient, ready_url: str, settings: WorkerSettings) -> str:
+async def _computes() -> ProbeResult:
+    """The probe of rank 1 and above, which listens to nobody: it is ready while it runs. It ends with any other rank,
+    and so all are started again, each by the `agon join` of its machine."""
+    return ProbeResult.READY
+
+
+async def headline(client: httpx.AsyncClient, ready_url: str, settings: WorkerSettings) -> str:
+    """What the process does now, in a sentence."""
     models = ", ".join(settings.model_names)
+    if settings.rank:
+        size = settings.engine_config.tensor_parallel
+        return f"{models}: rank {settings.rank} of {size}, with rank 0 at {settings.master}"
     try:
         answer = await client.get(ready_url, timeout=2.0)
         ready = WorkerReady.model_validate_json(answer.content)

@@ -14,6 +14,7 @@ from wire.errors import ApiError, ErrorCode
 
 MAX_HEAD_BYTES = 16_384
 
+_FAREWELL_S = 0.2
 _TOO_LARGE = "The head of the request is too large."
 
 
@@ -107,6 +108,13 @@ class BoundedHttp(HttpToolsProtocol):
     def send_400_response(self, msg: str) -> None:
         """Refuse what is not a request, and close the connection."""
         self._refuse(ApiError(ErrorCode.INVALID_REQUEST, msg))
+
+    def shutdown(self) -> None:
+        """The service stops. Over TLS the end of a connection waits for the client's own, and a client that keeps the
+        connection for its next request does not read that it has ended: such a client gets _FAREWELL_S."""
+        super().shutdown()
+        if self.transport.is_closing() and self.scheme == "https":
+            self.loop.call_later(_FAREWELL_S, self.transport.abort)
 
     @property
     def is_blocked(self) -> bool:

@@ -12,6 +12,7 @@ from typing import Literal
 import uvicorn
 from starlette.types import ASGIApp
 
+from service_kit.certificate import RenewedCertificate
 from service_kit.connections import Connections, raise_descriptor_limit
 from service_kit.heads import BoundedHttp
 from service_kit.listening import descriptors
@@ -31,14 +32,15 @@ def server_config(
     """The configuration of a service's only server; raises the process's limit of descriptors.
 
     `drain_s`: seconds that running answers get when it stops. `tls_pair`: files of certificate and key; it then speaks
-    HTTPS only. No forwarding header is read: each service decides which proxies it believes.
+    HTTPS only, and takes a renewed pair at the next connection. No forwarding header is read: each service decides
+    which proxies it believes.
     """
 
     class Http(BoundedHttp):
         room = Connections.for_descriptors(raise_descriptor_limit())
 
     cert_file, key_file = tls_pair or (None, None)
-    return uvicorn.Config(
+    return _Config(
         app,
         http=Http,
         ssl_certfile=cert_file,
@@ -52,6 +54,16 @@ def server_config(
         server_header=False,
         proxy_headers=False,
     )
+
+
+class _Config(uvicorn.Config):
+    def load(self) -> None:
+        """As uvicorn's; makes the context of TLS."""
+        super().load()
+        if self.ssl is not None:
+            assert self.ssl_certfile is not None
+            assert self.ssl_keyfile is not None
+            RenewedCertificate(Path(self.ssl_certfile), Path(self.ssl_keyfile)).follow(self.ssl)
 
 
 def serve(config: uvicorn.Config, listener: socket.socket, *, on_drained: Callable[[], None] | None = None) -> None:

@@ -167,6 +167,7 @@ def test_it_starts_with_one_command_and_tells_what_to_replace(compose: dict[str,
         for key, value in service.get("environment", {}).items()
         if value is None
     }
+    assert {"AGON_API_KEYS", "AGON_API_KEY"} <= handed_on
     example = (ROOT / "docker" / ".env.example").read_text()
     assert set(re.findall(r"^(\w+)=", example, re.MULTILINE)) == variables | handed_on
     secrets = {

@@ -68,6 +68,7 @@ class ChildSpec:
     death_signal: signal.Signals = signal.SIGKILL  #: sent by the kernel when the supervisor dies
     lock_path: Path | None = None  #: a file that the process inherits locked, so that it runs only once
     before_start: Callable[[], None] | None = None  #: called in a thread: it may take minutes
+    after_end: Callable[[], None] | None = None  #: clears up what the process group has left; takes no time
     final_exit_codes: frozenset[int] = frozenset()  #: with these another start would fail in the same way
 
 
@@ -261,6 +262,7 @@ class Child:
                 next_probe = time.monotonic() + (_PROBE_READY_S if is_settled else _PROBE_STARTING_S)
             await asyncio.sleep(_POLL_S)
         self._kill_group(process)
+        self._clear_up()
         return exit_code
 
     def _take_probe(self, result: ProbeResult) -> None:
@@ -303,6 +305,11 @@ class Child:
         if self._process is not None:
             self._kill_group(self._process)
             self._process.wait()
+            self._clear_up()
+
+    def _clear_up(self) -> None:
+        if self.spec.after_end is not None:
+            self.spec.after_end()
 
     @staticmethod
     def _kill_group(process: subprocess.Popen[bytes]) -> None:

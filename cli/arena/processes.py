@@ -19,7 +19,7 @@ from cli.arena.placement.on_ray.cluster import ClusterSettings
 from cli.arena.placement.placement import MAX_REPLICAS, Replica
 from cli.arena.placement.worker_process import WorkerOrder, worker_command
 from cli.arena.ports import why_taken
-from cli.arena.service import STORE_PASSWORDS, http_probe, service_command, service_environment
+from cli.arena.service import STORE_PASSWORDS, base_url, http_probe, service_command, service_environment
 from cli.errors import CliError
 from engine.config import KVDType
 from engine.idle_threads import bounded_spinning
@@ -33,7 +33,6 @@ _STOP_MARGIN_S = 5.0
 #: Exit codes of our services that say that another start would fail in the same way.
 _BAD_SETTINGS, _BAD_CHECKPOINT = frozenset({2}), frozenset({3})
 _HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
-_ANY_HOST = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +73,7 @@ class ArenaSettings:
     redis_url: str | None = None  #: an external store; None: the embedded one
     replicas: Mapping[str, int] = field(default_factory=dict)  #: by model: worker processes that serve it
     tls: LocalTls = field(default_factory=LocalTls)
+    root_path: str = ""  #: prefix of the web UI's pages
     cluster: ClusterSettings | None = None  #: workers are placed by Ray; None: they are processes of this machine
 
     @property
@@ -85,6 +85,11 @@ class ArenaSettings:
     def webui_url(self) -> str:
         """URL under which local browsers reach the web UI."""
         return base_url(self.tls.name or self.host, self.webui_port, self.tls.scheme)
+
+    @property
+    def page_url(self) -> str:
+        """URL of the page that local browsers open."""
+        return f"{self.webui_url}{self.root_path}"
 
     @property
     def processes(self) -> tuple[WorkerProcess, ...]:
@@ -106,12 +111,6 @@ class ArenaSettings:
     def worker_url(self, index: int) -> str:
         """URL of the worker process processes[index]; workers listen on loopback only, where they need no TLS."""
         return base_url("127.0.0.1", self.worker_port + index)
-
-
-def base_url(host: str, port: int, scheme: str = "http") -> str:
-    """The URL under which a local client reaches a server that binds `host`, which may be a wildcard."""
-    reachable = _ANY_HOST.get(host, host)
-    return f"{scheme}://[{reachable}]:{port}" if ":" in reachable else f"{scheme}://{reachable}:{port}"
 
 
 def default_threads() -> int:

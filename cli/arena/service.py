@@ -1,4 +1,4 @@
-"""How a service of ours is run as a process: its command, its environment, and the probe of its readiness."""
+"""How a service of ours is run as a process: its command, its environment, its URL, and the probe of its readiness."""
 
 import os
 import re
@@ -10,6 +10,7 @@ import httpx
 from cli.arena.child import ProbeResult
 
 _PROBE_TIMEOUT_S = 5.0
+_ANY_HOST = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 #: Variables of the environment that hold a key of another service.
 _KEY_NAME = re.compile(r"(API_?KEY|_KEY|_TOKEN|_SECRET)$", re.IGNORECASE)
 STORE_PASSWORDS = ("AGON_REDIS_PASSWORD", "AGON_SENTINEL_PASSWORD")  #: only the controller gets them
@@ -38,6 +39,12 @@ def service_environment(*, has_keys: bool = False, speaks_tls: bool = True) -> M
         and (speaks_tls or not name.startswith("AGON_TLS_"))
     }
     return {**environment, "PYTHONUNBUFFERED": "1"}
+
+
+def base_url(host: str, port: int, scheme: str = "http") -> str:
+    """The URL under which a local client reaches a server that binds `host`, which may be a wildcard."""
+    reachable = _ANY_HOST.get(host, host)
+    return f"{scheme}://[{reachable}]:{port}" if ":" in reachable else f"{scheme}://{reachable}:{port}"
 
 
 def http_probe(client: httpx.AsyncClient, url: str) -> Callable[[], Awaitable[ProbeResult]]:

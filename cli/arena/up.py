@@ -13,6 +13,7 @@ from typing import Annotated, Literal
 
 import httpx
 import typer
+from pydantic import TypeAdapter, ValidationError
 
 from cli.arena.child import ChildState
 from cli.arena.data_dir import DataDir, Running, default_data_dir
@@ -22,7 +23,7 @@ from cli.arena.local_tls import read_local_tls
 from cli.arena.mend import mend
 from cli.arena.placement.assembly import build_arena
 from cli.arena.placement.control import answering
-from cli.arena.placement.fleet import Fleet
+from cli.arena.placement.fleet import Fleet, first_sentence
 from cli.arena.placement.on_ray.cluster import (
     DEFAULT_PORT,
     ClusterSettings,
@@ -46,8 +47,10 @@ from cli.arena.state_file import StateFile
 from cli.arena.status import StatusView, choose_view
 from cli.arena.supervisor import Supervisor
 from cli.engine_options import engine_option
+from cli.errors import CliError
 from cli.external_store import external_store
 from engine.config import KVDType
+from service_kit.path_prefix import RootPath
 from service_kit.trust import trust
 from wire.served_models import ServedModels
 from wire.workers import WorkerView
@@ -147,6 +150,7 @@ def up(
         models=models,
         replicas=parse_replicas(replicas, models),
         tls=read_local_tls(host),
+        root_path=_root_path(),
         host=host,
         controller_port=controller_port,
         webui_port=webui_port,
@@ -162,7 +166,7 @@ def up(
     )
     check_models(settings, [model.name for model in kept.added])
     folder.create()
-    folder.lock(Running(os.getpid(), settings.webui_url, settings.controller_url))
+    folder.lock(Running(os.getpid(), settings.page_url, settings.controller_url))
     try:
         check_ports(settings)
         view = choose_view()
@@ -171,6 +175,14 @@ def up(
     finally:
         folder.unlock()
     raise SystemExit(code)
+
+
+def _root_path() -> str:
+    """AGON_WEBUI_ROOT_PATH. Raises CliError, rather than let the web UI end."""
+    try:
+        return TypeAdapter(RootPath).validate_python(os.environ.get("AGON_WEBUI_ROOT_PATH", ""))
+    except ValidationError as error:
+        raise CliError(f"AGON_WEBUI_ROOT_PATH: {first_sentence(error)}") from None
 
 
 def _embedded_store(folder: DataDir, view: StatusView) -> EmbeddedRedis:
@@ -270,7 +282,7 @@ class Arena:
         if waiting:
             headline = f"waiting for {', '.join(waiting)}"
         else:
-            headline = f"The arena is ready: {self._settings.webui_url}  (API: {self._settings.controller_url}/v1)"
+            headline = f"The arena is ready: {self._settings.page_url}  (API: {self._settings.controller_url}/v1)"
         failed = [child.spec.name for child in supervisor.children if child.state is ChildState.GIVEN_UP]
         failed += sorted(self._failed)
         if failed:
@@ -284,7 +296,7 @@ class Arena:
             self._ready_once = True
             self._view.event("arena", f"ready after {time.monotonic() - self._started_at:.1f} s")
             if self._open_browser:
-                webbrowser.open(self._settings.webui_url)
+                webbrowser.open(self._settings.page_url)
 
     def _waiting_for(self, supervisor: Supervisor, workers: dict[str, WorkerView]) -> list[str]:
         """Names of processes that are not ready, and of models that the controller does not know yet, although their

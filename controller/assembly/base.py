@@ -75,4 +75,4 @@ def _traces(settings: Settings) -> "Traces | None":
         from controller.battles.traces import Traces
     except ModuleNotFoundError:
         raise ConfigurationError("AGON_OTLP_ENDPOINT needs `pip install 'agon[traces]'`.") from None
-    return Traces(settings.otlp_endpoint)
+    return Traces(settings.otlp_endpoint, settings.ca_file)

@@ -6,18 +6,23 @@ nothing. The trace of a request has the id of its X-Request-Id where that is 32 
 
 import hashlib
 import re
+import ssl
 from collections import OrderedDict
 from contextvars import ContextVar
-from typing import Final
+from pathlib import Path
+from typing import Any, Final
 
+import requests
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import Tracer, TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter
 from opentelemetry.sdk.trace.id_generator import RandomIdGenerator
 from opentelemetry.trace import Status, StatusCode, set_span_in_context
+from requests.adapters import HTTPAdapter
 
 from controller.battles.spans import Span, turn_span, vote_span
+from service_kit.trust import trust
 from wire.ids import BattleId
 from wire.trails import TrailEntry
 
@@ -33,15 +38,36 @@ class _Ids(RandomIdGenerator):
         return _trace_id.get()
 
 
+class _Trusting(HTTPAdapter):
+    """HTTPS with the authorities of a context beside those that requests trusts by itself."""
+
+    def __init__(self, context: ssl.SSLContext) -> None:
+        self._context = context
+        super().__init__()
+
+    def init_poolmanager(self, *arguments: Any, **options: Any) -> None:
+        super().init_poolmanager(*arguments, ssl_context=self._context, **options)
+
+
+def _session(ca_file: Path | None) -> requests.Session:
+    session = requests.Session()
+    context = trust(ca_file)
+    if isinstance(context, ssl.SSLContext):
+        session.mount("https://", _Trusting(context))
+    return session
+
+
 class Traces:
     """Owns the entries of turns under way, and the exporter with its thread."""
 
-    def __init__(self, endpoint: str, exporter: SpanExporter | None = None) -> None:
-        """endpoint: a URL such as http://collector:4318/v1/traces. exporter: for tests."""
+    def __init__(self, endpoint: str, ca_file: Path | None = None, exporter: SpanExporter | None = None) -> None:
+        """endpoint: a URL such as http://collector:4318/v1/traces. ca_file: private authorities that it may be signed
+        by, beside the public ones. exporter: for tests."""
         self._provider = TracerProvider(
             resource=Resource.create({"service.name": "agon-controller"}), id_generator=_Ids()
         )
-        self._provider.add_span_processor(BatchSpanProcessor(exporter or OTLPSpanExporter(endpoint)))
+        exporter = exporter or OTLPSpanExporter(endpoint, session=_session(ca_file))
+        self._provider.add_span_processor(BatchSpanProcessor(exporter))
         self._tracer: Tracer = self._provider.get_tracer("agon")  # type: ignore[assignment]
         self._turns: OrderedDict[tuple[BattleId, int], list[TrailEntry]] = OrderedDict()
 

@@ -9,6 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from cli.arena.placement.control import answering
+from cli.arena.placement.fleet import Fleet
+from cli.arena.placement.groups import GroupsFile
 from cli.errors import CliError
 from cli.models import app
 from cli.served_models import with_options
@@ -17,6 +20,7 @@ from model_worker.config import WorkerSettings
 from model_worker.heartbeat import Heartbeat, controller_client
 from model_worker.models import Models
 from model_worker.worker import Worker
+from tests.cli.arena.placement.test_fleet import Machines
 from tests.controller.support.arena import ADMIN_TOKEN, WORKER_TOKEN, Arena, eventually, make_settings, running_arena
 from tests.controller.support.running import running_app, running_store
 from tests.model_worker.echo_host import EchoHost
@@ -115,6 +119,34 @@ async def test_mistakes_are_told_in_the_loaders_words(two: TwoWorkers) -> None:
         await run(two, "sleep", "fir")
     with pytest.raises(CliError, match="No worker 'elsewhere'"):
         await run(two, "move", "ash", "--to", "elsewhere")
+
+
+async def test_a_model_that_no_process_can_share_gets_one_of_its_own(
+    two: TwoWorkers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("AGON_CONTROLLER_URL", two.arena.url)
+    before = two.states()
+    placement = Machines(has_machines=False)
+    fleet = Fleet(placement, GroupsFile(tmp_path / "replicas.json"))
+
+    async def add(model: str) -> str:
+        await asyncio.to_thread(app, args=["add", model, "--data-dir", str(tmp_path)], standalone_mode=False)
+        return capsys.readouterr().out
+
+    async with answering(tmp_path, fleet):
+        said = await add("fir=lab/broken")
+        assert "the worker process refuses it: cannot load broken: weights are cut off" in said
+        assert "fir is served by http://10.0.0.1:8200 on m1" in said
+        await eventually(lambda: two.states() == before)
+        monkeypatch.setattr("cli.served_models.MAX_MODELS", 1)
+        said = await add("yew=lab/yew")
+        assert "no worker process has room for it" in said
+        assert "yew is served by http://10.0.0.1:8201 on m1" in said
+        placement.failing = "ivy"
+        with pytest.raises(CliError, match="is missing"):
+            await add("ivy=lab/ivy")
+    assert two.states() == before
+    assert [(one.model, one.source) for one in placement.wanted] == [("fir", "lab/broken"), ("yew", "lab/yew")]
 
 
 async def test_the_last_model_of_a_process_goes_and_another_one_comes(two: TwoWorkers, tmp_path: Path) -> None:

@@ -3,11 +3,13 @@
 import contextlib
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,7 @@ import httpx
 
 from cli.arena.placement.control import Question, ask
 from cli.arena.placement.fleet import FleetView
+from cli.arena.placement.on_ray.cluster import temp_dir
 from cli.arena.placement.on_ray.services import outward_address
 from cli.arena.placement.placement import ReplicaView
 from tests.e2e.arena import UpProcess, free_ports
@@ -42,6 +45,10 @@ class JoinedMachine:
     def pids(self) -> list[int]:
         """Every process of the machine."""
         return descendants(self._process.pid)
+
+    def has_spare(self) -> bool:
+        """Whether Ray's process for the next actor waits here."""
+        return any(command_of(pid)[:1] == ["ray::IDLE"] for pid in self.pids())
 
     def die(self) -> None:
         """The raylet is killed, and nothing of the machine comes back."""
@@ -110,15 +117,20 @@ class RunningCluster:
         assert done.returncode == 0, f"{arguments}: {done.stdout}{done.stderr}"
         return done.stdout
 
+    def last_loss(self) -> float:
+        """When Ray's head noticed the last loss of a machine (seconds since 1970), by its log."""
+        log = temp_dir(self.up.data_dir / "cluster", "head") / "session_latest" / "logs" / "gcs_server.out"
+        *_, last = re.findall(r"^\[([\d-]+ [\d:]+,\d+).*marked dead", log.read_text(errors="replace"), re.MULTILINE)
+        return datetime.strptime(last, "%Y-%m-%d %H:%M:%S,%f").astimezone().timestamp()
+
     def replicas(self, model: str) -> list[ReplicaView]:
         return [replica for replica in self.view().placement.replicas if replica.model == model]
 
     def registered(self, model: str) -> dict[str, float]:
         """Ready workers of a model: URLs, with the ages of their heartbeats, as the controller knows them."""
         headers = {"Authorization": f"Bearer {self.secrets()['admin_token']}"}
-        rows: list[dict[str, Any]] = httpx.get(
-            f"{self.up.controller_url}/arena/workers", headers=headers, trust_env=False, timeout=10
-        ).json()
+        with httpx.Client(headers=headers, trust_env=False, timeout=10, verify=self.up.trusted) as client:
+            rows: list[dict[str, Any]] = client.get(f"{self.up.controller_url}/arena/workers").json()
         return {
             row["worker_id"]: row["last_heartbeat_age_s"]
             for row in rows
@@ -174,6 +186,13 @@ def descendants(root: int) -> list[int]:
         new = [child for parent in new for child in parents.get(parent, [])]
         found += new
     return found
+
+
+def started_at(pid: int) -> float:
+    """When a process was started, in seconds since 1970 and to a hundredth of a second."""
+    ticks = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19])
+    since_boot = time.clock_gettime(time.CLOCK_BOOTTIME)
+    return time.time() - since_boot + ticks / os.sysconf("SC_CLK_TCK")
 
 
 def command_of(pid: int) -> list[str]:

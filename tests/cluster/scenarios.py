@@ -11,7 +11,7 @@ from typing import Any
 
 import httpx
 
-from tests.cluster.machines import RunningCluster, command_of, descendants
+from tests.cluster.machines import RunningCluster, command_of, descendants, started_at
 from tests.e2e.arena import take_turn
 
 LONG = "word " * 200  # ten seconds
@@ -41,8 +41,10 @@ def placement(cluster: RunningCluster) -> dict[str, Any]:
 def machine_killed(cluster: RunningCluster) -> dict[str, Any]:
     """The machine of a model's only replica dies in the middle of its answers."""
     [replica] = cluster.replicas("left")
+    cluster.wait("spare processes", lambda: all(machine.has_spare() for machine in cluster.machines.values()))
     old = set(cluster.registered("left"))
-    texts, kinds, killed_at, registered_after = {"a": "", "b": ""}, [], 0.0, []
+    texts, kinds, registered_after = {"a": "", "b": ""}, [], []
+    killed_at = killed_time = 0.0
 
     def watch() -> None:
         cluster.wait("replacement", lambda: bool(set(cluster.registered("left")) - old))
@@ -58,7 +60,7 @@ def machine_killed(cluster: RunningCluster) -> dict[str, Any]:
                 texts[data["side"]] += data["text"]
             if not killed_at and all(len(text) > 50 for text in texts.values()):
                 cluster.machines[replica.machine].die()
-                killed_at = time.monotonic()
+                killed_at, killed_time = time.monotonic(), time.time()
                 watching.start()
         watching.join()
         assert texts == {"a": LONG, "b": LONG}, "the visitor's texts are not those of an undisturbed answer"
@@ -67,7 +69,14 @@ def machine_killed(cluster: RunningCluster) -> dict[str, Any]:
     [now] = cluster.replicas("left")
     assert now.machine not in ("", replica.machine)
     assert now.restarts == replica.restarts + 1
-    return {"killed": replica.machine, "moved_to": now.machine, "registered_after_s": round(registered_after[0], 2)}
+    assert now.pid is not None
+    return {
+        "killed": replica.machine,
+        "moved_to": now.machine,
+        "noticed_after_s": round(cluster.last_loss() - killed_time, 2),
+        "worker_started_after_s": round(started_at(now.pid) - killed_time, 2),
+        "registered_after_s": round(registered_after[0], 2),
+    }
 
 
 def head_killed(cluster: RunningCluster) -> dict[str, Any]:
@@ -171,6 +180,26 @@ def scaled_by_load(cluster: RunningCluster) -> dict[str, Any]:
     return {"second_replica_wanted_after_s": round(took_s, 1), "said": line.split("busy: ")[1]}
 
 
+def encrypted(cluster: RunningCluster) -> dict[str, Any]:
+    """In an arena that speaks TLS a replica shows the certificate of its machine, and is ready for its actor, too."""
+    cluster.agon("models", "add", f"left={cluster.model}")
+    cluster.agon("models", "add", f"right={cluster.model}")
+
+    def are_ready() -> bool:
+        return [one.state for model in ("left", "right") for one in cluster.replicas(model)] == ["ready", "ready"]
+
+    cluster.wait("replicas", are_ready)
+    urls = [one.url for model in ("left", "right") for one in cluster.replicas(model)]
+    assert all(url.startswith("https://") for url in urls), urls
+    cluster.wait("registered", lambda: bool(cluster.registered("left") and cluster.registered("right")))
+    with _visitor(cluster) as client:
+        battle = _new_battle(client)
+        names = [name for name, _ in take_turn(client, battle, "a few words here")]
+        assert "failed" not in names, names
+        assert _vote(client, battle) == 200
+    return {"workers": urls, "controller": cluster.up.controller_url}
+
+
 def _kill_head(cluster: RunningCluster) -> int:
     """Kill the head's processes that run now."""
     killed = 0
@@ -189,7 +218,9 @@ def _parent(pid: int) -> int:
 
 @contextmanager
 def _visitor(cluster: RunningCluster) -> Iterator[httpx.Client]:
-    with httpx.Client(base_url=cluster.up.controller_url, trust_env=False, timeout=60) as client:
+    with httpx.Client(
+        base_url=cluster.up.controller_url, trust_env=False, timeout=60, verify=cluster.up.trusted
+    ) as client:
         yield client
 
 

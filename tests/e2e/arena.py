@@ -17,6 +17,7 @@ from typing import Any
 
 import httpx
 
+from service_kit.trust import trust
 from wire.sse import SseDecoder
 
 READY_S = 240.0  #: a limit for a busy machine, not an expectation
@@ -62,8 +63,10 @@ class UpProcess:
         working_folder: Path | None = None,
     ) -> None:
         self.data_dir = data_dir
-        self.controller_url = f"http://127.0.0.1:{ports.controller}"
-        self.webui_url = f"http://127.0.0.1:{ports.webui}"
+        scheme = "https" if "AGON_TLS_CERT_FILE" in environment else "http"
+        self.trusted = trust(Path(environment["AGON_CA_FILE"]) if "AGON_CA_FILE" in environment else None)
+        self.controller_url = f"{scheme}://127.0.0.1:{ports.controller}"
+        self.webui_url = f"{scheme}://127.0.0.1:{ports.webui}"
         self._log = data_dir.parent / f"{data_dir.name}-up.log"
         self.command = [
             *(sys.executable, "-P", "-m", "cli.main", "up", "--data-dir", str(data_dir)),
@@ -108,7 +111,7 @@ class UpProcess:
         try:
             token = json.loads((self.data_dir / "secrets.json").read_text())["admin_token"]
             headers = {"Authorization": f"Bearer {token}"}
-            rows = httpx.get(url, headers=headers, trust_env=False).raise_for_status().json()
+            rows = httpx.get(url, headers=headers, trust_env=False, verify=self.trusted).raise_for_status().json()
         except (httpx.HTTPError, OSError):
             return {}
         return {row["model"]: row["last_heartbeat_age_s"] for row in rows if row["state"] == "ready"}

@@ -1,6 +1,9 @@
 """Services speak HTTPS; clients say what is wrong with a certificate that they do not trust."""
 
+import os
+import shutil
 import ssl
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -8,7 +11,7 @@ from pathlib import Path
 import aiohttp
 import httpx
 import pytest
-from starlette.types import Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from service_kit.certificate import examine
 from service_kit.listening import listen
@@ -30,10 +33,10 @@ async def scheme_app(scope: Scope, receive: Receive, send: Send) -> None:
 
 
 @asynccontextmanager
-async def serving(pair: tuple[Path, Path] | None) -> AsyncIterator[int]:
+async def serving(pair: tuple[Path, Path] | None, app: ASGIApp = scheme_app) -> AsyncIterator[int]:
     """The port of a service."""
     with listen("127.0.0.1", 0) as listener:
-        config = server_config(scheme_app, drain_s=1, lifespan="off", tls_pair=pair)
+        config = server_config(app, drain_s=10, lifespan="off", tls_pair=pair)
         server = QuickServer(config)
         config.load()
         server.lifespan = config.lifespan_class(config)
@@ -41,7 +44,6 @@ async def serving(pair: tuple[Path, Path] | None) -> AsyncIterator[int]:
         try:
             yield listener.getsockname()[1]
         finally:
-            server.force_exit = True
             await server.shutdown(sockets=[listener])
 
 
@@ -76,6 +78,45 @@ async def test_what_is_wrong_with_a_server_is_said(
             with pytest.raises(aiohttp.ClientError) as failure:
                 await session.get(f"https://127.0.0.1:{port}/", ssl=trust(authority))
         assert tls_problem(failure.value) == said
+
+
+async def test_a_client_that_keeps_its_connection_holds_no_stop_up() -> None:
+    async with httpx.AsyncClient(verify=trust(CA), trust_env=False) as client:
+        async with serving((SERVER, SERVER_KEY)) as port:
+            await client.get(f"https://127.0.0.1:{port}/")
+            stopping_at = time.monotonic()
+        assert time.monotonic() - stopping_at < 5
+
+
+async def test_a_renewed_certificate_is_shown_from_the_next_connection_on(tmp_path: Path) -> None:
+    cert, key = tmp_path / "cert.pem", tmp_path / "key.pem"
+    number = 0
+
+    def write(source: Path, target: Path) -> None:
+        nonlocal number
+        number += 1
+        shutil.copy(source, target)
+        os.utime(target, (number, number))
+
+    write(SERVER, cert)
+    write(SERVER_KEY, key)
+    async with serving((cert, key)) as port:
+        url = f"https://127.0.0.1:{port}/"
+
+        async def answer() -> str:
+            async with httpx.AsyncClient(verify=trust(CA), trust_env=False) as client:
+                return (await client.get(url)).text
+
+        assert await answer() == "https"
+        write(EXPIRED, cert)  # the key is still the old one: the old pair stays
+        assert await answer() == "https"
+        write(EXPIRED_KEY, key)
+        assert "has expired" in await _problem(url, EXPIRED)
+        cert.unlink()
+        assert "has expired" in await _problem(url, EXPIRED)
+        write(SERVER_KEY, key)
+        write(SERVER, cert)
+        assert await answer() == "https"
 
 
 async def _problem(url: str, ca_file: Path | None) -> str:

@@ -11,6 +11,7 @@ import signal
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 from tests.two_hosts.hosts import NETWORK, ROOT, Host, Running, hosts
 
@@ -69,6 +70,10 @@ def start_arena(head: Host) -> Running:
     assert rows == ["one", "one"], listed
     assert all(f"http://127.0.0.1:{port}: " in listed for port in (8200, 8201)), listed
     say(f"the arena answers at {URL}, with two replicas of its model")
+    added = head.run("cli.main", "models", "add", "three=somebody/three", "--replicas", "2", environment=ARENA)
+    assert "three is served by http://127.0.0.1:" in added, added
+    head.run("cli.main", "models", "remove", "three", environment=ARENA)
+    say("a model was added in two processes of its own, and removed")
     return arena
 
 
@@ -147,18 +152,44 @@ def divide(head: Host, other: Host, token: Path, folder: Path) -> None:
     tiny = save("llama", folder / "tiny")
     shared = ("--model", f"tiny={tiny.folder}", "--tensor-parallel", "2", "--master", f"{other.address}:29500")
     engine = ("--threads", "1", "--kv-cache-bytes", "1000000")
-    follower = head.start("rank1", "cli.main", "worker", *shared, "--rank", "1")
-    flags = ("--token-file", str(token), *shared, "--rank", "0", *engine)
-    leader = other.start("rank0", "cli.main", "join", URL, *flags, environment=TLS)
+    joining = ("cli.main", "join", URL, "--token-file", str(token), *shared, *engine)
+    own_folder = ("--data-dir", "rank1")  # this host has the folder of the arena, too
+    follower = head.start("rank1", *joining, *own_folder, "--rank", "1", environment=TLS)
+    leader = other.start("rank0", *joining, "--rank", "0", environment=TLS)
     leader.wait_for("tiny: served in the arena of")
+    follower.wait_for("tiny: rank 1 of 2")
     command = ("tests.two_hosts.visitor", URL, "complete", "tiny", json.dumps(PROMPT))
-    found = json.loads(head.run(*command, environment=TLS))
-    assert found == tiny.greedy(PROMPT, 16), (found, tiny.greedy(PROMPT, 16))
-    say(f"a model over both hosts gives the tokens of transformers: {found}")
-    started = time.monotonic()
+
+    def answer() -> Any:
+        return json.loads(head.run(*command, environment=TLS))
+
+    assert answer() == tiny.greedy(PROMPT, 16)
+    say("a model over both hosts gives the tokens of transformers")
+    for host, running, name in ((head, follower, "rank 1"), (other, leader, "rank 0")):
+        before = len(running.output)
+        killed = [rank_of(head), rank_of(other)]
+        os.kill(rank_of(host), signal.SIGKILL)
+        started, num_failed = time.monotonic(), 0
+        running.wait_for("starts again in", after=before)
+        while True:
+            try:
+                found = answer()
+                break
+            except AssertionError:  # rank 0 notices the loss of another at its next step
+                num_failed += 1
+                assert time.monotonic() - started < 120, leader.output
+        assert found == tiny.greedy(PROMPT, 16)
+        assert not set(killed) & {rank_of(head), rank_of(other)}, "a rank was not started again"
+        took_s = time.monotonic() - started
+        say(f"{name} killed: both ranks are new and answer the same after {took_s:.1f} s; {num_failed} requests failed")
     leader.stop()
-    follower.process.wait(60)
-    say(f"rank 1 ended {time.monotonic() - started:.1f} s after Ctrl-C at rank 0, code {follower.process.returncode}")
+    follower.stop()
+
+
+def rank_of(host: Host) -> int:
+    """The process of the divided model on a host."""
+    [rank] = [pid for pid in host.pids_of("model_worker") if "--rank" in Path(f"/proc/{pid}/cmdline").read_text()]
+    return rank
 
 
 def say(text: str) -> None:

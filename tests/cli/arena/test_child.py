@@ -28,15 +28,19 @@ IsAlive = Callable[[int], bool]
 async def test_a_killed_process_is_started_again(
     make_spec: MakeSpec, news: Any, hasty: RestartPolicy, kill: Callable[[int | None], None], until: Until
 ) -> None:
-    child = Child(make_spec("one"), news, hasty)
+    ended: list[str] = []
+    child = Child(replace(make_spec("one"), after_end=lambda: ended.append("cleared up")), news, hasty)
     running = asyncio.create_task(child.run())
     assert await child.wait_ready()
     first = child.pid
+    assert not ended
     kill(first)
     await until(lambda: child.pid != first and child.state is ChildState.READY)
     assert child.num_restarts == 1
     assert "was killed by SIGKILL; starts again in" in news.text
+    assert len(ended) == 1
     await child.stop()
+    assert len(ended) == 2
     await running
 
 

@@ -8,17 +8,19 @@ from pathlib import Path
 import httpx
 import pytest
 
+from cli.arena.child import ProbeResult
 from cli.arena.data_dir import DataDir
 from cli.arena.embedded_redis import EmbeddedRedis, StoreBinary
 from cli.arena.local_tls import read_local_tls
 from cli.arena.placement.assembly import build_arena
 from cli.arena.placement.on_ray.cluster import ClusterSettings, Machine
+from cli.arena.placement.on_ray.placed_worker import placed_worker
 from cli.arena.placement.placement import Replica
+from cli.arena.placement.worker_process import WorkerOrder
 from cli.arena.processes import (
     DRAIN_S,
     ArenaSettings,
     ModelSource,
-    base_url,
     build_stages,
     check_models,
     check_ports,
@@ -28,6 +30,7 @@ from cli.arena.processes import (
     parse_replicas,
     replica_spec,
 )
+from cli.arena.service import base_url
 from cli.errors import CliError
 
 CERTIFICATES = Path(__file__).parents[2] / "certificates"
@@ -336,6 +339,40 @@ def test_a_certificate_that_local_processes_would_not_trust_is_refused(
     monkeypatch.setenv("AGON_CA_FILE", str(CERTIFICATES / ca_file) if ca_file else "")
     with pytest.raises(CliError, match=reason):
         read_local_tls("127.0.0.1")
+
+
+def test_the_address_that_is_shown_has_the_path_prefix(tmp_path: Path) -> None:
+    assert settings(tmp_path, root_path="/arena").page_url == "http://127.0.0.1:18102/arena"
+    assert settings(tmp_path).page_url == "http://127.0.0.1:18102"
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "10.0.0.2"])
+async def test_with_tls_a_replica_that_ray_places_speaks_https(host: str) -> None:
+    """Every machine reaches it, so it has the certificate of its machine, and its actor asks it over TLS."""
+    machine = {
+        **{name: f"/machine/{name}" for name in ("AGON_TLS_CERT_FILE", "AGON_TLS_KEY_FILE", "AGON_CA_FILE")},
+        "AGON_WORKER_TOKEN": "token",
+        "AGON_DATA_DIR": "/data",
+        "RAY_AUTH_TOKEN": "of the cluster",
+        "OMP_NUM_THREADS": "3",
+    }
+    asked: list[str] = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        asked.append(str(request.url))
+        return httpx.Response(200)
+
+    replica = Replica(id="org/one#1", model="org/one", source="somebody/one")
+    order = WorkerOrder(replica=replica, controller_url="https://10.0.0.1:8100")
+    async with httpx.AsyncClient(transport=httpx.MockTransport(answer)) as client:
+        spec = placed_worker(order, host, 8201, machine, client)
+        assert await spec.probe() is ProbeResult.READY
+        plain = placed_worker(order, host, 8201, {}, client)
+        await plain.probe()
+    assert asked == [f"https://{host}:8201/ready", f"http://{host}:8201/ready"]
+    kept = {name: value for name, value in machine.items() if name not in ("RAY_AUTH_TOKEN", "OMP_NUM_THREADS")}
+    assert spec.environment == {**kept, "PYTHONUNBUFFERED": "1"}
+    assert spec.log_path == Path("/data/logs/worker-org-one-1.log")
 
 
 async def test_with_tls_a_replica_on_this_machine_speaks_plain_http_on_loopback(

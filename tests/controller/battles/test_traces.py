@@ -5,12 +5,14 @@ from collections.abc import Sequence
 
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from starlette.types import Receive, Scope, Send
 
 from controller.battles.spans import Span, turn_span
 from controller.battles.traces import Traces
 from tests.controller.conftest import OpenArena
 from tests.controller.support.arena import Arena, eventually
 from tests.controller.support.fake_worker import FakeWorker
+from tests.service_kit.test_tls import CERTIFICATES, serving
 from wire.ids import BattleId
 from wire.trails import TrailEntry, TrailView
 
@@ -51,9 +53,26 @@ def test_the_spans_of_a_side_follow_one_another_without_gaps() -> None:
     assert answer.attributes["agon.tokens"] == 9
 
 
+async def test_a_collector_with_a_private_authority_gets_the_traces() -> None:
+    paths: list[str] = []
+
+    async def collector(scope: Scope, receive: Receive, send: Send) -> None:
+        paths.append(scope["path"])
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b""})
+
+    async with serving((CERTIFICATES / "server.pem", CERTIFICATES / "server.key"), collector) as port:
+        for ca_file in (None, CERTIFICATES / "ca.pem"):
+            traces = Traces(f"https://127.0.0.1:{port}/v1/traces", ca_file)
+            for entry in _replayed_turn():
+                traces.note(BattleId("b"), entry)
+            await asyncio.to_thread(traces.close)
+    assert paths == ["/v1/traces"]
+
+
 def test_a_turn_becomes_one_trace_named_by_its_request() -> None:
     kept = InMemorySpanExporter()
-    traces = Traces("http://unused", kept)
+    traces = Traces("http://unused", exporter=kept)
     for entry in _replayed_turn():
         traces.note(BattleId("b"), entry)
     traces.note(BattleId("b"), _entry(30, "voted", turn=None, ms=250, request_id="a client's"))

@@ -24,16 +24,18 @@ HOST_VARIABLE = "AGON_CLUSTER_HOST"  #: address of a machine under which control
 
 #: Ray keeps no objects for us; this is the smallest object store that it takes (75 MiB and a little).
 _OBJECT_STORE_BYTES = 80_000_000
-#: A dead machine is noticed after 0.9 s (3 x 0.3 s) and one that hangs after some 5 s, by default after 15 and 40 s. A
-#: machine that has lost the head waits a day for it, by default one minute. Ray must not kill workers to save memory,
-#: and starts no process that has nothing to do.
+#: A dead machine is noticed after 0.6 s (3 x 0.2 s) and one that hangs after some 5 s, by default after 15 and 40 s. A
+#: machine that has lost the head waits a day for it, by default one minute. A process that died while it started,
+#: because the head was gone then, holds up the next one for 10 s, by default for a minute. Ray must not kill workers to
+#: save memory, and starts no idle process by itself: the placer has one started on each machine.
 _RECONNECT = "gcs_rpc_server_reconnect_timeout_s"
 _SYSTEM_CONFIG = {
     "health_check_initial_delay_ms": 1000,
-    "health_check_period_ms": 300,
+    "health_check_period_ms": 200,
     "health_check_timeout_ms": 1500,
     "health_check_failure_threshold": 3,
     _RECONNECT: 86400,
+    "worker_register_timeout_seconds": 10,
     "memory_monitor_refresh_ms": 0,
     "prestart_worker_first_driver": False,
     "enable_worker_prestart": False,
@@ -69,8 +71,13 @@ def require_ray(what: str) -> None:
 def ray_environment(worker_token: str) -> Mapping[str, str]:
     """Variables of every process of the cluster. Ray's token is derived from the worker token, so that a machine needs
     one secret only; a token of an existing cluster, in the environment, is kept."""
-    # A raylet reads how long it may wait for the head before it has heard of the head's settings.
-    own = {"RAY_USAGE_STATS_ENABLED": "0", f"RAY_{_RECONNECT}": str(_SYSTEM_CONFIG[_RECONNECT])}
+    own = {
+        "RAY_USAGE_STATS_ENABLED": "0",
+        # A raylet reads how long it may wait for the head before it has heard of the head's settings.
+        f"RAY_{_RECONNECT}": str(_SYSTEM_CONFIG[_RECONNECT]),
+        # By default (15) actors, and with them our workers, give way to everything else on their machine.
+        "RAY_worker_niceness": "0",
+    }
     if "RAY_AUTH_MODE" in os.environ:
         return own
     return {

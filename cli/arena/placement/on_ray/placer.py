@@ -7,6 +7,7 @@ goes on meanwhile. It keeps nothing: what is wanted is in one file, what exists 
 import contextlib
 import hashlib
 import json
+import math
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,7 +15,7 @@ from typing import Any
 
 import ray
 from ray.util.placement_group import get_placement_group, placement_group, placement_group_table, remove_placement_group
-from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy, PlacementGroupSchedulingStrategy
 
 from cli.arena.placement.groups import write_whole
 from cli.arena.placement.on_ray.cluster import MACHINE_LABEL, selector, shown_labels
@@ -26,8 +27,14 @@ from cli.arena.placement.worker_process import STOP_S, WorkerOrder
 _EVERY_S = 0.2
 _ASK_EVERY_S = 0.5  #: each actor, how it is
 _LOOK_EVERY_S = 1.0  #: machines and placement groups
+_WARM_EVERY_S = 5.0  #: each machine
 _DEAF_S = 8.0  #: an actor that has room and does not answer for so long
 _NO_ROOM = "no machine with room for it"
+
+
+def _warm() -> None:
+    """Runs in Ray's idle process of a machine, which it starts if there is none; an actor that comes to the machine
+    takes that process, in which Ray and WorkerActor are imported already."""
 
 
 @dataclass(slots=True)
@@ -80,6 +87,8 @@ class Placer:
         self._ending: dict[str, _Ending] = {}
         self._nodes = _Nodes()
         self._next_look = 0.0
+        self._warm: Any = ray.remote(_warm)
+        self._warmed: dict[str, float] = {}  #: when, by node
 
     def run(self) -> None:
         """Work until killed. Raises what Ray raises when its node or head is gone."""
@@ -92,6 +101,7 @@ class Placer:
         if now_s >= self._next_look:
             self._look()
             self._next_look = now_s + _LOOK_EVERY_S
+            self._keep_warm(now_s)
         orders = {_name(order): order for order in Wanted.read(self._wanted_path).orders}
         existing = {str(name) for name in ray.util.list_named_actors()}  # also those that an earlier placer made
         for name in self._placed.keys() - existing:  # it was killed by hand, or its restart was refused
@@ -115,6 +125,16 @@ class Placer:
         self._nodes.groups = {
             group["name"]: group["state"] for group in placement_group_table().values() if group["state"] != "REMOVED"
         }
+
+    def _keep_warm(self, now_s: float) -> None:
+        """Have an idle process on each machine that takes replicas: a replacement then starts without the time that
+        Python and Ray need."""
+        for node_id, node in self._nodes.by_id.items():
+            takes_replicas = node["Resources"].get("CPU", 0) + node["Resources"].get("GPU", 0) > 0
+            if node["Alive"] and takes_replicas and now_s - self._warmed.get(node_id, -math.inf) >= _WARM_EVERY_S:
+                self._warmed[node_id] = now_s
+                there = NodeAffinitySchedulingStrategy(node_id, soft=False)
+                self._warm.options(num_cpus=0, max_retries=0, scheduling_strategy=there).remote()
 
     def _place(self, name: str, order: WorkerOrder) -> None:
         needs, target = order.replica.needs, self._emptiest(order.replica)

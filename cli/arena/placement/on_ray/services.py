@@ -103,6 +103,7 @@ def node_spec(
     log, wait = data_dir.logs / "ray-node.log", _waiting_for(head)
 
     def begin() -> None:
+        end_strays(data_dir.path)
         wait()
         log.write_bytes(b"")
 
@@ -120,7 +121,19 @@ def node_spec(
         probe=_node_probe(log),
         stop_timeout_s=_STOP_S,
         before_start=begin,
+        after_end=lambda: end_strays(data_dir.path),
     )
+
+
+def end_strays(data_dir: Path) -> None:
+    """Kill what a node of this data directory has left when it ended: a process that Ray starts for actors, and that
+    has not found its node any more, waits for it for ever."""
+    mark = f"AGON_DATA_DIR={data_dir}".encode()
+    for path in Path("/proc").glob("[0-9]*/environ"):
+        with contextlib.suppress(OSError):  # of another user, or it has ended
+            variables = path.read_bytes().split(b"\0")
+            if mark in variables and any(variable.startswith(b"RAY_RAYLET_PID=") for variable in variables):
+                os.kill(int(path.parent.name), signal.SIGKILL)
 
 
 def ray_address(address: str) -> str:

@@ -8,34 +8,23 @@ actor again when its machine has died, elsewhere.
 import asyncio
 import json
 import os
-import re
 import secrets
 import threading
-from collections.abc import Coroutine, Mapping
-from pathlib import Path
+from collections.abc import Coroutine
 from typing import Any
 
 import httpx
 import ray
 
-from cli.arena.child import Child, ChildSpec, ChildState
+from cli.arena.child import Child, ChildState
 from cli.arena.placement.local_placement import problem_of, state_of
 from cli.arena.placement.on_ray.cluster import HOST_VARIABLE
-from cli.arena.placement.worker_process import (
-    BAD_CHECKPOINT,
-    BAD_SETTINGS,
-    PORT_TAKEN,
-    STOP_S,
-    WorkerOrder,
-    worker_command,
-)
+from cli.arena.placement.on_ray.placed_worker import placed_worker, worker_url
+from cli.arena.placement.worker_process import PORT_TAKEN, WorkerOrder
 from cli.arena.ports import free_port
 from cli.arena.restart_policy import RestartPolicy
-from cli.arena.service import http_probe
 
 _FIRST_PORT = 8200
-#: Ray sets it to the CPUs of an actor; the worker's own flag says how many threads it has.
-_OF_RAY = re.compile(r"RAY_|OMP_NUM_THREADS$")
 
 
 class WorkerActor:
@@ -75,11 +64,14 @@ class WorkerActor:
 
     async def _keep_running(self) -> None:
         host = os.environ.get(HOST_VARIABLE) or ray.util.get_node_ip_address()
-        async with httpx.AsyncClient(trust_env=False) as client:
+        # Its own worker, at an address of this machine that need not be in the certificate; nothing secret is asked.
+        async with httpx.AsyncClient(trust_env=False, verify=False) as client:
             # From a random one on: actors of one machine must not choose the same port at the same time.
             port = free_port(host, _FIRST_PORT + secrets.randbelow(1000))
-            self._url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
-            self._child = Child(self._spec(host, port, client), _say, RestartPolicy(), on_change=self._on_change)
+            self._url = worker_url(host, port, os.environ)
+            spec = placed_worker(self._order, host, port, os.environ, client)
+            spec.log_path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._child = Child(spec, _say, RestartPolicy(), on_change=self._on_change)
             await self._child.run()
 
     def _on_change(self) -> None:
@@ -87,28 +79,6 @@ class WorkerActor:
         child = self._child
         if child is not None and child.state is ChildState.GIVEN_UP and f"code {PORT_TAKEN}" in child.last_death:
             os._exit(1)
-
-    def _spec(self, host: str, port: int, client: httpx.AsyncClient) -> ChildSpec:
-        name = re.sub(r"[^A-Za-z0-9._-]", "-", self._order.replica.id)
-        logs = Path(os.environ.get("AGON_DATA_DIR") or ".agon") / "logs"
-        logs.mkdir(mode=0o700, parents=True, exist_ok=True)
-        return ChildSpec(
-            name=self._order.replica.id,
-            command=worker_command(self._order, host=host, port=port, is_gpu_chosen=True),
-            environment=_environment(),
-            log_path=logs / f"worker-{name}.log",
-            probe=http_probe(client, f"{self._url}/ready"),
-            stop_timeout_s=STOP_S,
-            final_exit_codes=frozenset({BAD_SETTINGS, BAD_CHECKPOINT, PORT_TAKEN}),
-        )
-
-
-def _environment() -> Mapping[str, str]:
-    """The machine's environment, in which the worker token is, without what Ray has added."""
-    return {
-        **{name: value for name, value in os.environ.items() if not _OF_RAY.match(name)},
-        "PYTHONUNBUFFERED": "1",
-    }
 
 
 def _say(source: str, text: str) -> None:

@@ -1,6 +1,8 @@
 """How machines join a cluster: command lines, labels, addresses, tokens. No Ray is started."""
 
 import os
+import signal
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -20,7 +22,7 @@ from cli.arena.placement.on_ray.cluster import (
     temp_dir,
 )
 from cli.arena.placement.on_ray.ray_placement import RayPlacement
-from cli.arena.placement.on_ray.services import cluster_specs
+from cli.arena.placement.on_ray.services import cluster_specs, end_strays
 from cli.cluster_node import join_cluster
 from cli.errors import CliError
 
@@ -46,6 +48,24 @@ def test_the_head_has_no_cpu_and_every_process_of_the_cluster_the_token(tmp_path
     again = {spec.name: spec for spec in cluster_specs(settings, "10.0.0.1", folder, "token", placement)}
     prefix = "RAY_external_storage_namespace"
     assert again["ray-head"].environment[prefix] == head.environment[prefix]
+
+
+def test_what_a_node_leaves_is_ended_and_nothing_else(tmp_path: Path) -> None:
+    """A process of Ray that starts while its node ends finds it no more, and would wait for ever."""
+
+    def process(**variables: str) -> "subprocess.Popen[bytes]":
+        return subprocess.Popen(["sleep", "600"], env=variables)
+
+    stray = process(AGON_DATA_DIR=str(tmp_path), RAY_RAYLET_PID="1")
+    others = [process(AGON_DATA_DIR=str(tmp_path)), process(AGON_DATA_DIR=f"{tmp_path}2", RAY_RAYLET_PID="1")]
+    try:
+        end_strays(tmp_path)
+        assert stray.wait(10) == -signal.SIGKILL
+        assert [other.poll() for other in others] == [None, None]
+    finally:
+        for one in (stray, *others):
+            one.kill()
+            one.wait()
 
 
 def test_a_store_of_the_operators_keeps_the_heads_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
