@@ -109,6 +109,9 @@ class EngineCore:
         self._tally = Tally(clock)
         self._requests = OpenRequests(make_detokenizer, self._scheduler, self._steering, self.adapters, self._tally)
         self.last_step_s = 0.0  #: what the step collected last has taken, page moves included
+        #: Of the step collected last: its sequences, and its tokens beyond one for each of them.
+        self.last_step_size = (0, 0)
+        self._host_s = 0.0  # that this thread has spent on steps without waiting for them, since `take_cost_s`
 
     def _make_swapper(self, runner: "Runner", *, is_pool_shared: bool) -> Swapper | None:
         """None: the runner has no mirror. The cost of moves is measured beforehand."""
@@ -253,13 +256,14 @@ class EngineCore:
 
     def launch_next(self, max_tokens: int | None = None) -> bool:
         """Plan and launch a step; false where none can be planned now. Arguments: as Scheduler.schedule."""
+        started_s = self._clock()
         plan = self._scheduler.schedule(max_tokens)
-        if plan is None:
-            return False
-        for request in self._scheduler.started:
-            request.queue_s = self._clock() - request.submitted_s
-        self._launch(plan)
-        return True
+        if plan is not None:
+            for request in self._scheduler.started:
+                request.queue_s = self._clock() - request.submitted_s
+            self._launch(plan)
+        self._host_s += self._clock() - started_s
+        return plan is not None
 
     def collect_oldest(self) -> list[RequestDelta]:
         """Wait for the oldest step in flight and return its deltas."""
@@ -278,8 +282,11 @@ class EngineCore:
 
     def _collect(self) -> list[RequestDelta]:
         output = self._runner.collect()
+        started_s = self._clock()
+        plan = self._in_flight.take_oldest()
         self.last_step_s = output.compute_s + output.move_s
-        committed = self._scheduler.commit(self._in_flight.take_oldest(), output)
+        self.last_step_size = len(plan.sequences), plan.num_tokens - len(plan.sequences)
+        committed = self._scheduler.commit(plan, output)
         deltas = self._take_tokens(committed.new_tokens)
         self._tally.note_step(len(deltas) + sum([len(request.sequences) for request, _ in committed.advanced]))
         for request, search in committed.advanced:
@@ -290,6 +297,7 @@ class EngineCore:
             self._unmasked = None
         for request in committed.prompts_done:
             deltas += self._requests.end_prompt(request)
+        self._host_s += self._clock() - started_s
         return deltas
 
     def _take_tokens(self, new_tokens: ReadOnly[NewToken]) -> list[RequestDelta]:
@@ -307,7 +315,13 @@ class EngineCore:
             last = sequence
         return deltas
 
-    # A pool that several models share. No step of this model is in flight.
+    # A host of several models
+
+    def take_cost_s(self) -> float:
+        """What the step collected last has cost: the time of the device, or of this thread where that is more: plans,
+        tokens and texts, and the computing itself where the thread does it, as on CPU."""
+        host_s, self._host_s = self._host_s, 0.0
+        return max(self.last_step_s, host_s)
 
     @property
     def has_work(self) -> bool:

@@ -12,7 +12,8 @@ from engine.async_engine import AsyncEngine
 from engine.backend import Backend, Receiver
 from engine.config import EngineConfig
 from engine.errors import InvalidRequest
-from engine.hosting.host_thread import HostedBackend, HostThread
+from engine.hosting.host_thread import HostThread
+from engine.hosting.hosted_backend import HostedBackend
 from engine.hosting.hosted_model import HostedModel, ModelState
 from engine.hosting.pool_report import PoolReport
 

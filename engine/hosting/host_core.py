@@ -6,19 +6,16 @@ everything within its model. For one thread; knows no asyncio, no torch and not 
 
 from collections import deque
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 
 from engine.core import EngineCore
+from engine.hosting.step_bound import StepBound
 from engine.hosting.turns import Turns
 from engine.memory.large_pool import LargePool
 from engine.memory.spec import NUM_NULL_LARGE_PAGES
 from engine.request import RequestDelta
 from engine.scheduling.placement import Reclaim
-
-#: Prompt tokens of a step, beside those of decodes, while other models have work too: long steps of one model would
-#: delay each token of the others.
-SHARED_STEP_TOKENS = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +31,7 @@ class _Member:
     core: EngineCore
     bounds: Bounds
     is_awake: bool = True
+    bound: StepBound = field(default_factory=StepBound)
 
 
 class HostCore:
@@ -110,6 +108,14 @@ class HostCore:
         while self._in_flight and (len(self._in_flight) >= 2 or self._members[launched].core.is_full):
             self._collect()
 
+    def charge(self, name: str, seconds: float) -> None:
+        """The thread has worked so long for this model outside of steps: commands, streams."""
+        self._turns.charge(name, seconds)
+
+    def note_rest(self, seconds: float) -> None:
+        """For so long there was no work."""
+        self._turns.note_rest(seconds)
+
     def take_gained(self) -> dict[str, list[RequestDelta]]:
         """What sequences have gained since the last call, by model; an entry for every model that had a step."""
         gained, self._gained = self._gained, {}
@@ -123,7 +129,6 @@ class HostCore:
     def _launch(self) -> str | None:
         """The model that has launched a step; None: no model can plan one now."""
         active = self._active()
-        max_tokens = SHARED_STEP_TOKENS if len(active) > 1 else None
         order = self._turns.order(active)
         if self._debtor in active:
             order.sort(key=lambda name: name != self._debtor)
@@ -131,17 +136,24 @@ class HostCore:
         for name in order:
             self.stepping = name
             self._on_turn(name)
-            if not self._members[name].core.is_full and self._members[name].core.launch_next(max_tokens):
+            member = self._members[name]
+            if not member.core.is_full and member.core.launch_next(self._max_tokens(member, len(active))):
                 self._turns.note_step(name)
                 self._in_flight.append(name)
                 return name
         return None
 
+    def _max_tokens(self, member: _Member, num_active: int) -> int | None:
+        is_alone = sum(each.is_awake for each in self._members.values()) == 1
+        return None if is_alone else member.bound.max_tokens(has_other_work=num_active > 1)
+
     def _collect(self) -> None:
         name = self.stepping = self._in_flight.popleft()
         core = self._members[name].core
         self._gained.setdefault(name, []).extend(core.collect_oldest())
-        self._turns.charge(name, core.last_step_s)
+        cost_s = core.take_cost_s()
+        self._members[name].bound.note_step(*core.last_step_size, cost_s)
+        self._turns.charge(name, cost_s)
 
     def _active(self) -> list[str]:
         return [name for name, member in self._members.items() if member.is_awake and member.core.has_work]

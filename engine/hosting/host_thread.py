@@ -8,8 +8,10 @@ ends that model alone.
 import logging
 import queue
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
@@ -124,7 +126,9 @@ class HostThread:
     def _take_calls(self) -> None:
         if not self._host.has_work:
             self._check_idle()
+            started_s = time.monotonic()
             self._wait()
+            self._host.note_rest(time.monotonic() - started_s)
         while not self._is_over:
             try:
                 call = self._calls.get_nowait()
@@ -154,7 +158,15 @@ class HostThread:
     def _publish(self) -> None:
         for name, deltas in self._host.take_gained().items():
             model = self._models[name]
-            model.receiver.on_step(deltas, model.running_core.stats())
+            with self._charged_to(model):
+                model.receiver.on_step(deltas, model.running_core.stats())
+
+    @contextmanager
+    def _charged_to(self, model: HostedModel) -> Iterator[None]:
+        """The time of what is done inside is this model's."""
+        started_s = time.monotonic()
+        yield
+        self._host.charge(model.name, time.monotonic() - started_s)
 
     def _check_idle(self) -> None:
         for model in list(self._models.values()):
@@ -179,7 +191,8 @@ class HostThread:
                     model.core.abort_all()
             case Add() | Abort() | Picture() | AddAdapter() | RemoveAdapter():
                 assert model.core is not None, "only a model that has been loaded has an AsyncEngine"
-                carry_out(command, model.core, model.receiver)
+                with self._charged_to(model):
+                    carry_out(command, model.core, model.receiver)
 
     def _end_models(self) -> None:
         """End models that shall end and have nothing left to do. One that is being loaded ends afterwards."""
@@ -407,23 +420,3 @@ class HostThread:
         for model in list(self._models.values()):  # those that are being loaded
             self._load_failed(model, EngineDead("the host has ended"))
         self._is_over = True
-
-
-class HostedBackend:
-    """The Backend of one model's AsyncEngine."""
-
-    def __init__(self, thread: HostThread, model: HostedModel) -> None:
-        self._thread = thread
-        self._model = model
-
-    def send(self, command: Command) -> None:
-        """See Backend."""
-        self._thread.tell(self._model, command)
-
-    def is_alive(self) -> bool:
-        """See Backend."""
-        return self._model.state != "ending"
-
-    def kill(self) -> None:
-        """End the model as soon as it is loaded."""
-        self._thread.tell(self._model, Stop())

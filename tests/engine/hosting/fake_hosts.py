@@ -1,7 +1,7 @@
 """Hosts over runners without models, whose pages lie in one memory: a page that two models use at once is noticed."""
 
 import random
-from collections.abc import Iterator, MutableMapping
+from collections.abc import Iterator, MutableMapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from engine.config import EngineConfig, ModelLimits
@@ -79,6 +79,19 @@ class FakeModel:
     core: EngineCore
     ceiling: int | None
     runners: list[SharedFakeRunner]
+    text_s: float = 0.0  #: that a text takes the thread for each token
+
+
+@dataclass
+class _TimedDetokenizer(LetterDetokenizer):
+    """Takes a model's text_s for each token, by the clock."""
+
+    host: "FakeHost"
+    name: str
+
+    def push(self, token_ids: Sequence[int]) -> str:
+        self.host.clock.now += self.host.models[self.name].text_s * len(token_ids)
+        return super().push(token_ids)
 
 
 @dataclass
@@ -120,7 +133,7 @@ class FakeHost:
         core = EngineCore(
             self._runner(name, config, num_mirror, runners),
             config,
-            lambda skip, shown, prompt: LetterDetokenizer(),
+            lambda skip, shown, prompt: _TimedDetokenizer(self, name),
             clock=self.clock,
             share=PoolShare(self.large_pool, ceiling),
             reclaim=self.host.reclaim_for(name),

@@ -5,7 +5,8 @@ AGON_SOAK=1 makes 200 rounds of the last test instead of 6.
 
 import asyncio
 import os
-from collections.abc import AsyncIterator
+import time
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,9 @@ from engine.batch import StepPlan
 from engine.config import EngineConfig
 from engine.errors import CheckpointError, EngineDead, InvalidRequest, NoRoomInPool
 from engine.hosting import EngineHost
+from engine.request import RequestDelta
 from engine.sampling_params import SamplingParams
+from engine.stats import EngineStats
 from tests.engine.small_engines import GREEDY, PROMPTS, SAMPLED, TinyModels, load, tokens_of
 
 NAMES = ("llama", "gemma2", "jamba")
@@ -122,6 +125,26 @@ async def test_an_error_ends_one_model_alone(
     assert [model.name for model in report.models] == ["llama"]
     await host.check_integrity()
     await host.add("other", config_of(tiny_model("llama").folder))
+
+
+async def test_what_streams_and_commands_take_is_charged_to_their_model(
+    host: EngineHost, tiny_model: TinyModels, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = await host.add("llama", config_of(tiny_model("llama").folder))
+    charged: list[tuple[str, float]] = []
+    monkeypatch.setattr(host._thread._host, "charge", lambda *args: charged.append(args))
+    publish = engine.on_step
+
+    def publish_slowly(deltas: Sequence[RequestDelta], stats: EngineStats) -> None:
+        publish(deltas, stats)
+        time.sleep(0.005)
+
+    monkeypatch.setattr(engine, "on_step", publish_slowly)
+    assert len(await tokens(engine, PROMPTS[0], GREEDY)) == 16
+    await host.report()  # the last charge comes after the last delta
+    assert {name for name, _ in charged} == {"llama"}
+    assert len(charged) == 17, "a command and 16 steps"
+    assert sum(seconds for _, seconds in charged) >= 16 * 0.005
 
 
 async def test_models_that_cannot_come_are_refused(host: EngineHost, tiny_model: TinyModels, tmp_path: Path) -> None:
