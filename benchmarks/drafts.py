@@ -6,8 +6,8 @@ turns in one process. Milliseconds per output token and time against the engines
 Every engine gives the same tokens, which is checked. Three loads: answers that copy from their prompt, questions of the
 demo, and streams of random tokens, for which nothing can be proposed that is right. There are two engines without
 proposals: what they differ by is the noise of the measurement. Turns are one batch of requests each, in an order drawn
-anew for each batch. A round is all batches of a load; the account of what proposals may lose (engine/drafts/payoff.py)
-is kept from load to load, as a served engine keeps it, and the first rounds of a load count like all others.
+anew for each batch. A round is all batches of a load; the first one is not counted. The account of what proposals may
+lose (engine/drafts/payoff.py) is kept from load to load, as a served engine keeps it.
 """
 
 import argparse
