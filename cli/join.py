@@ -172,7 +172,7 @@ def worker_spec(
 
 
 async def _computes() -> ProbeResult:
-    """The probe of rank 1 and above, which listens to nobody: it is ready while it runs. It ends with any other rank,
+    """The probe of rank 1 and above, which has no port: it is ready while it runs. It ends with any other rank,
     and so all are started again, each by the `agon join` of its machine."""
     return ProbeResult.READY
 

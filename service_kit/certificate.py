@@ -1,20 +1,15 @@
-"""The certificate with which a service of ours speaks HTTPS: whether it can be used, for which names and until when,
-and its renewal.
+"""The certificate with which a service of ours speaks HTTPS: whether it can be used, for which names and until when.
 
 Python reads a certificate's fields only from a connection, so `examine` shakes hands with itself, in memory.
 """
 
-import logging
 import ssl
 import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from service_kit.logs import log_event
 from service_kit.trust import tls_problem
-
-_logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,36 +42,6 @@ def server_context(cert_file: Path, key_file: Path) -> ssl.SSLContext:
             f"{cert_file} and {key_file} are no certificate and key in PEM form, without a password"
         ) from None
     return context
-
-
-class RenewedCertificate:
-    """A certificate that may be replaced while the service runs: each handshake looks whether the files have changed.
-    A pair that cannot be used is logged, and the last one stays."""
-
-    def __init__(self, cert_file: Path, key_file: Path) -> None:
-        self._files = cert_file, key_file
-        self._seen = self._times()
-        self._newest: ssl.SSLContext | None = None  #: None: the first one still holds
-
-    def follow(self, context: ssl.SSLContext) -> None:
-        """Let connections of the context show the newest certificate."""
-        context.sni_callback = self._on_handshake
-
-    def _on_handshake(self, connection: ssl.SSLObject | ssl.SSLSocket, _: str | None, __: ssl.SSLContext) -> None:
-        times = self._times()
-        if times != self._seen:
-            self._seen = times
-            try:
-                self._newest = server_context(*self._files)
-                log_event(_logger, "certificate_renewed", file=str(self._files[0]))
-            except ValueError as error:
-                log_event(_logger, "certificate_not_renewed", logging.WARNING, reason=str(error))
-        if self._newest is not None:
-            connection.context = self._newest
-
-    def _times(self) -> tuple[int, ...]:
-        """Of the last changes; 0 for a file that is not there."""
-        return tuple(path.stat().st_mtime_ns if path.exists() else 0 for path in self._files)
 
 
 def check_pair(cert_file: Path, key_file: Path) -> None:

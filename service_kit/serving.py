@@ -12,10 +12,10 @@ from typing import Literal
 import uvicorn
 from starlette.types import ASGIApp
 
-from service_kit.certificate import RenewedCertificate
 from service_kit.connections import Connections, raise_descriptor_limit
 from service_kit.heads import BoundedHttp
 from service_kit.listening import descriptors
+from service_kit.renewal import RenewedCertificate
 
 LAST_WORDS_S = 3
 _KEEP_ALIVE_S = 5

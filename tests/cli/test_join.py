@@ -23,7 +23,7 @@ def rank(number: int) -> WorkerSettings:
     )
 
 
-async def test_a_rank_that_listens_to_nobody_is_ready_while_it_runs(tmp_path: Path) -> None:
+async def test_a_rank_without_a_port_is_ready_while_it_runs(tmp_path: Path) -> None:
     """Else it would be started for ever, and wait longer after each death."""
     async with httpx.AsyncClient(trust_env=False) as client:
         specs = [worker_spec(rank(number), [], DataDir(tmp_path), client, NOWHERE) for number in (0, 1)]
