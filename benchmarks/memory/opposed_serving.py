@@ -130,12 +130,12 @@ def main() -> None:
     parser.add_argument("--patience-s", type=float, default=1.0, help="a first token that comes later is too late")
     options = parser.parse_args()
     sys.setswitchinterval(SWITCH_INTERVAL_S)
-    started = time.perf_counter()
+    before, started = machine(), time.perf_counter()
     experiments = {name: _experiment(models, options) for name, models in EXPERIMENTS.items()}
     results = {
         "benchmark": "opposed load in real serving",
         "commit": commit(),
-        "machine": machine(),
+        "machine": before,
         "settings": vars(options),
         "seconds": round(time.perf_counter() - started),
         **experiments,

@@ -45,7 +45,8 @@ def render(results: dict[str, Any]) -> str:
         "opposed_three": _opposed(opposed["two and a hybrid"]),
         "opposed_waste": _percent(opposed["two models"]["ways"]["shared"]["waste"]),
         "opposed_seldom": _seldom(opposed["seldom"]),
-        "opposed_serving": _opposed(serving),
+        "serving_two": _opposed(serving["two models"]),
+        "serving_three": _opposed(serving["two and a hybrid"]),
         "serving_setting": _serving_setting(serving),
         "many_models": _many(many),
         "vision": _runs(results["vision"], ("decode_batch", "steps", "preemptions", "encoded_images")),
@@ -147,6 +148,7 @@ def _opposed(found: dict[str, Any]) -> str:
             "waste",
             "idle_median",
             "idle_worst",
+            "idle_median_beside_two",
             "idle_worst_beside_two",
             "preemptions",
         )
@@ -165,13 +167,14 @@ def _seldom(found: dict[str, Any]) -> str:
 
 
 def _serving_setting(found: dict[str, Any]) -> str:
-    settings, ways = found["settings"], found["ways"]
-    requests = sum(way["idle_requests"] for way in ways.values())
+    settings = found["settings"]
+    ways = [way for name in ("two models", "two and a hybrid") for way in found[name]["ways"].values()]
+    requests = sum(way["idle_requests"] + way["idle_requests_beside_two"] for way in ways)
     return (
-        f"{' and '.join(settings['models'])}, a pool of {settings['pool_kib'] / 1024:.0f} MiB, {settings['clients']} "
-        f"clients, phases of {settings['phase_s']:.0f} s, {settings['rounds']} rounds; a first token counts within "
-        f"{settings['patience_s']:.0f} s; {requests} requests of the idle model; load before "
-        f"{found['machine']['load_before']}"
+        f"a pool of {settings['pool_kib'] / 1024:.0f} MiB, {settings['clients']} clients, phases of "
+        f"{settings['phase_s']:.0f} s in which another model has the load; a first token counts within "
+        f"{settings['patience_s']:.0f} s; {requests} requests of idle models; {found['machine']['cores']} cores, "
+        f"load before {found['machine']['load_before']}"
     )
 
 
