@@ -36,5 +36,5 @@ class RenewedCertificate:
             connection.context = self._newest
 
     def _times(self) -> tuple[int, ...]:
-        """Of the last changes; 0 for a file that is not there."""
+        """Times of the last changes; 0 for a file that is not there."""
         return tuple(path.stat().st_mtime_ns if path.exists() else 0 for path in self._files)
