@@ -109,7 +109,7 @@ class EngineCore:
         self._tally = Tally(clock)
         self._requests = OpenRequests(make_detokenizer, self._scheduler, self._steering, self.adapters, self._tally)
         self.last_step_s = 0.0  #: what the step collected last has taken, page moves included
-        #: Of the step collected last: its sequences, and its tokens beyond one for each of them.
+        #: Sequences of the step collected last, and its tokens beyond one for each of them.
         self.last_step_size = (0, 0)
         self._host_s = 0.0  # that this thread has spent on steps without waiting for them, since `take_cost_s`
 

@@ -51,15 +51,15 @@ def _torch_draws_the_same_whatever_ran_before() -> None:
 
 
 def _shares_the_browser(file: str) -> bool:
-    return file.endswith("_in_browser.py")
+    return file.startswith("tests/webui/") and file.endswith("_in_browser.py")
 
 
 def _cost(item: pytest.Item) -> int:
+    if item.get_closest_marker("e2e"):
+        return 2  # their browsers end with the file
     if "browser" in getattr(item, "fixturenames", ()):
         assert _shares_the_browser(item.location[0]), f"{item.location[0]}: a file with the browser is named so"
         return 3  # a browser that is shared keeps an event loop in this thread: no coroutine could run after it
-    if item.get_closest_marker("e2e"):
-        return 2
     return 1 if item.get_closest_marker("slow") else 0
 
 

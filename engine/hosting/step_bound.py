@@ -9,7 +9,7 @@ token of the others by. Knows no models and no clock: a host's core tells what s
 MOST_TOKENS, LEAST_TOKENS = 256, 32
 #: Prompts may make a step twice as long as one of decodes alone, or so long.
 _SHORT_STEP_S = 0.025
-#: Of what is known about the cost of a token, how much comes from the last step.
+#: How much of what is known about the cost of a token comes from the last step.
 _NEWEST = 0.5
 
 
