@@ -37,6 +37,7 @@ from engine.scheduling.step_commit import NewToken
 from engine.scheduling.swapper import Swapper
 from engine.served_adapters import Rack, ServedAdapters
 from engine.stats import EngineStats, Tally
+from engine.step_cost import CostMeter
 from engine.text.sequence_text import DetokenizerFactory
 
 if TYPE_CHECKING:
@@ -108,10 +109,7 @@ class EngineCore:
         self._sequence_ids = itertools.count()
         self._tally = Tally(clock)
         self._requests = OpenRequests(make_detokenizer, self._scheduler, self._steering, self.adapters, self._tally)
-        self.last_step_s = 0.0  #: what the step collected last has taken, page moves included
-        #: Sequences of the step collected last, and its tokens beyond one for each of them.
-        self.last_step_size = (0, 0)
-        self._host_s = 0.0  # that this thread has spent on steps without waiting for them, since `take_cost_s`
+        self.costs = CostMeter()
 
     def _make_swapper(self, runner: "Runner", *, is_pool_shared: bool) -> Swapper | None:
         """None: the runner has no mirror. The cost of moves is measured beforehand."""
@@ -262,7 +260,7 @@ class EngineCore:
             for request in self._scheduler.started:
                 request.queue_s = self._clock() - request.submitted_s
             self._launch(plan)
-        self._host_s += self._clock() - started_s
+        self.costs.note_thread(self._clock() - started_s)
         return plan is not None
 
     def collect_oldest(self) -> list[RequestDelta]:
@@ -284,8 +282,6 @@ class EngineCore:
         output = self._runner.collect()
         started_s = self._clock()
         plan = self._in_flight.take_oldest()
-        self.last_step_s = output.compute_s + output.move_s
-        self.last_step_size = len(plan.sequences), plan.num_tokens - len(plan.sequences)
         committed = self._scheduler.commit(plan, output)
         deltas = self._take_tokens(committed.new_tokens)
         self._tally.note_step(len(deltas) + sum([len(request.sequences) for request, _ in committed.advanced]))
@@ -297,7 +293,7 @@ class EngineCore:
             self._unmasked = None
         for request in committed.prompts_done:
             deltas += self._requests.end_prompt(request)
-        self._host_s += self._clock() - started_s
+        self.costs.note_collected(plan, output, self._clock() - started_s)
         return deltas
 
     def _take_tokens(self, new_tokens: ReadOnly[NewToken]) -> list[RequestDelta]:
@@ -316,12 +312,6 @@ class EngineCore:
         return deltas
 
     # A host of several models
-
-    def take_cost_s(self) -> float:
-        """What the step collected last has cost: the time of the device, or of this thread where that is more: plans,
-        tokens and texts, and the computing itself where the thread does it, as on CPU."""
-        host_s, self._host_s = self._host_s, 0.0
-        return max(self.last_step_s, host_s)
 
     @property
     def has_work(self) -> bool:

@@ -182,7 +182,7 @@ def run(way: Way, models: Sequence[SimulatedModel], pool_bytes: int, minutes: in
             asked.most_active = max(asked.most_active, num_active)
         host.step()
         gained = host.take_gained()
-        clock.now += sum(cores[name].last_step_s for name in gained)
+        clock.now += sum(cores[name].costs.last.device_s for name in gained)
         for deltas in gained.values():
             for delta in deltas:
                 asked = outcome.asked[int(delta.request_id)]

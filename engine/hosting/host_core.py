@@ -151,9 +151,9 @@ class HostCore:
         name = self.stepping = self._in_flight.popleft()
         core = self._members[name].core
         self._gained.setdefault(name, []).extend(core.collect_oldest())
-        cost_s = core.take_cost_s()
-        self._members[name].bound.note_step(*core.last_step_size, cost_s)
-        self._turns.charge(name, cost_s)
+        cost = core.costs.last
+        self._members[name].bound.note_step(cost.num_sequences, cost.num_more_tokens, cost.seconds)
+        self._turns.charge(name, cost.seconds)
 
     def _active(self) -> list[str]:
         return [name for name, member in self._members.items() if member.is_awake and member.core.has_work]

@@ -5,9 +5,10 @@ model that is owed most goes next. A token is no fair measure: one that is decod
 because a step reads all weights. Where all tokens cost the same, this is a deficit round robin over tokens.
 
 Parts are equal, except that a light model gets 3/4 of the time: one that has had less than the busiest one since it got
-work, and has lately had no more than its equal part. Its requests take less than twice their time alone however many
-models are busy, and cost the busy ones no more than they would later. Several light models get 9/10 together, in equal
-parts: two that begin at once beside a busy one take 2.2 times their time alone, where 2 would stop the busy one.
+work, and has lately had no more than its equal part. However many models are busy, its requests take 4/3 of their time
+alone, and what steps that have begun and caches that others have filled add to it (figures: docs/memory.md); they cost
+the busy ones no more than they would later. Several light models get 9/10 together, in equal parts: two that
+begin at once beside a busy one take 2.2 times their time alone, where 2 would stop the busy one.
 What a light model gets beyond an equal part is counted and bounded, and a model without work gains an equal part back:
 over a long time no model with work gets less than an equal part. Knows no models but their names, and no clock.
 """
