@@ -8,7 +8,7 @@ from engine.batch import StepOutput, StepPlan
 
 
 class StepCost(NamedTuple):
-    """Of one step."""
+    """The cost of one step."""
 
     num_sequences: int = 0
     num_more_tokens: int = 0  #: beyond one for each sequence: of prompts, and proposed ones
