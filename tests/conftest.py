@@ -2,10 +2,11 @@
 device Triton's kernels run in its interpreter, and what is drawn at random is the same in every run."""
 
 import contextlib
+import logging
 import os
 import platform
 import sys
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -48,6 +49,15 @@ with contextlib.suppress(ImportError):  # a GPU machine may have little more tha
 def _torch_draws_the_same_whatever_ran_before() -> None:
     if (torch := sys.modules.get("torch")) is not None:
         torch.manual_seed(0)
+
+
+@pytest.fixture(autouse=True)
+def _no_service_logs_on() -> Iterator[None]:
+    """A service that a test has run in this process sends the log of later tests to a stream that is closed by then."""
+    yield
+    if (logs := sys.modules.get("service_kit.logs")) is not None:
+        handlers = logging.getLogger().handlers
+        handlers[:] = [handler for handler in handlers if not isinstance(handler.formatter, logs.JsonLines)]
 
 
 def _shares_the_browser(file: str) -> bool:

@@ -30,7 +30,6 @@ Of = Callable[..., Worker]
 def _short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("model_worker.remote.failures.FIRST_PAUSE_S", 0.001)
     monkeypatch.setattr("model_worker.remote.stream.LAST_WORDS_S", 0.1)
-    monkeypatch.setattr("model_worker.remote.engine._TIMEOUT", httpx.Timeout(0.3))
 
 
 @pytest.fixture
@@ -103,6 +102,7 @@ async def test_a_misbehaving_host_is_a_typed_failure_with_its_reason_in_log_and_
     host: MockHost,
     worker_of: Of,
     caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
     model: str,
     code: str,
     reason: str,
@@ -110,6 +110,8 @@ async def test_a_misbehaving_host_is_a_typed_failure_with_its_reason_in_log_and_
     attempts: int,
 ) -> None:
     caplog.set_level(logging.INFO)
+    if reason == "silent":
+        monkeypatch.setattr("model_worker.remote.engine._TIMEOUT", httpx.Timeout(30.0, read=0.3))
     worker = worker_of(model)
     with pytest.raises(ApiError) as failure:
         await answer(worker)
@@ -138,7 +140,10 @@ async def test_an_answer_with_a_finish_reason_is_whole(host: MockHost, worker_of
     assert worker.hosting.failures == {}
 
 
-async def test_thoughts_are_progress_and_an_answer_of_thoughts_is_not_empty(host: MockHost, worker_of: Of) -> None:
+async def test_thoughts_are_progress_and_an_answer_of_thoughts_is_not_empty(
+    host: MockHost, worker_of: Of, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("model_worker.remote.engine._TIMEOUT", httpx.Timeout(30.0, read=0.5))
     host.piece_s = 0.1  # longer together than the host may be silent
     worker = worker_of("thoughts")
     assert (await answer(worker))[:2] == ("hello there", "hm " * 5)
@@ -200,10 +205,7 @@ async def test_what_only_the_operator_can_mend_closes_the_model_and_says_why(
     await models.shutdown()
 
 
-async def test_a_silent_host_does_not_make_the_worker_stalled(
-    host: MockHost, worker_of: Of, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("model_worker.remote.engine._TIMEOUT", httpx.Timeout(30.0))
+async def test_a_silent_host_does_not_make_the_worker_stalled(host: MockHost, worker_of: Of) -> None:
     worker = worker_of("silent", stalled_step_s=0.05)
     running = asyncio.create_task(answer(worker))
     for _ in range(10):

@@ -127,6 +127,7 @@ async def test_refused_and_unrated_votes_stops_and_slowness_are_named(arena: Are
     )
 
     stopped = await _named(arena)
+    alpha.delay_s = 10.0  # it does not end before it is stopped
     turn = asyncio.create_task(arena.turn(stopped))
     await eventually(lambda: len(alpha.requests) == 2)
     await arena.client.post(f"/arena/battles/{stopped}/stop")
