@@ -12,11 +12,12 @@ SOAK ?=
 CONTAINERS ?=
 CLUSTER ?=
 
-.PHONY: help up test faults format bench bench-performance measure-performance bench-memory kernel-report kernel-record pages fuzz soak-memory attacks clients parity screenshots clean structured-output distributions families failovers soak-models two-hosts containers wheel cluster promtool
+.PHONY: help up test test-long faults format bench bench-performance measure-performance bench-memory kernel-report kernel-record pages fuzz soak-memory attacks clients parity screenshots clean structured-output distributions families failovers soak-models two-hosts containers wheel cluster promtool
 
 help:
 	@echo "make up           start the arena on this machine (UP_ARGS='--model NAME=PATH_OR_HUB_ID ...')"
 	@echo "make test         every check and test (TEST_ARGS goes to pytest)"
+	@echo "make test-long    the tests that take too long for that: other variants of what it has, minutes"
 	@echo "make faults       kill, cut, stop and fill things in a running arena, an hour or more (FAULTS='--only NAME --rounds N --seed S')"
 	@echo "make bench        our engine against transformers on the same work (BENCH_ARGS: those of agon bench)"
 	@echo "make bench-performance    regenerate docs/performance.md from the results in benchmarks/results"
@@ -55,6 +56,10 @@ up:
 test:
 	@$(PYTHON) -I cli/bootstrap.py --extra dev --chromium --compiler --proxies
 	@exec $(VENV)/bin/python .ci/checks.py $(TEST_ARGS)
+
+test-long:
+	@$(PYTHON) -I cli/bootstrap.py --extra dev
+	@exec $(VENV)/bin/python .ci/checks.py -m long $(TEST_ARGS)
 
 faults:
 	@$(PYTHON) -I cli/bootstrap.py --extra dev

@@ -4,6 +4,7 @@ Runs every check even when one fails, prints how long each took, and leaves pyte
 """
 
 import os
+import signal
 import subprocess
 import sys
 import sysconfig
@@ -25,6 +26,7 @@ MYPY = [sys.executable, "-m", "mypy"]  #: takes minutes without its cache, on on
 #: files are begun in the order of tests/conftest.py.
 NUM_PROCESSES = min(4, (os.cpu_count() or 1) + 2)
 IN_PARALLEL = [f"--numprocesses={NUM_PROCESSES}", "--dist=loadfile", "--no-loadscope-reorder"]
+WITHOUT_LONG_TESTS = ["-m", "not long"]  #: unless pytest arguments choose others: the last -m counts
 
 
 def main() -> None:
@@ -35,8 +37,9 @@ def main() -> None:
         print(f"\n*** failed before the tests: {', '.join(failed)}", flush=True)
     with ThreadPoolExecutor(1) as beside:
         types = beside.submit(passes, "mypy", MYPY)
-        pytest = [sys.executable, "-m", "pytest", "--durations=15", *IN_PARALLEL, *sys.argv[1:]]
-        tests = subprocess.run(pytest, cwd=ROOT, check=False)
+        arguments = ["--durations=15", "-p", "tests.progress", *IN_PARALLEL, *WITHOUT_LONG_TESTS, *sys.argv[1:]]
+        with subprocess.Popen([sys.executable, "-m", "pytest", *arguments], cwd=ROOT) as tests:
+            signal.signal(signal.SIGTERM, lambda *_: tests.terminate())  # it says what was running
         has_right_types = types.result()
     if not has_right_types:
         print("\n*** mypy failed, see above", flush=True)

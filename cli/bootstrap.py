@@ -27,6 +27,31 @@ VENV = Path(os.environ.get("AGON_VENV") or ROOT / ".venv").absolute()
 STAMP = VENV / ".agon-install.json"
 CPU_INDEX = "https://download.pytorch.org/whl/cpu"
 VERSIONS = ((3, 13), (3, 12), (3, 11))  # newest first, as pyproject.toml allows them
+#: What pip may be configured with and uv reads from its environment, and what does not change what is installed. Where
+#: pip is configured with anything else, pip installs.
+UV_VARIABLES = {
+    "cert": "SSL_CERT_FILE",
+    "constraint": "UV_CONSTRAINT",
+    "extra-index-url": "UV_INDEX",
+    "find-links": "UV_FIND_LINKS",
+    "index-url": "UV_DEFAULT_INDEX",
+    "timeout": "UV_HTTP_TIMEOUT",
+    "default-timeout": "UV_HTTP_TIMEOUT",
+    "trusted-host": "UV_INSECURE_HOST",
+}
+NOT_FOR_UV = {
+    "cache-dir",
+    "disable-pip-version-check",
+    "no-cache-dir",
+    "no-color",
+    "no-compile",
+    "no-input",
+    "prefer-binary",
+    "progress-bar",
+    "quiet",
+    "retries",
+    "root-user-action",
+}
 COMPILER_NAMES = ("g++", "clang++", "c++")
 PROXY_NAMES = {"nginx": ("nginx", "/usr/sbin/nginx"), "caddy": ("caddy", "/usr/bin/caddy")}
 CHROMIUM_NAMES = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
@@ -85,11 +110,53 @@ def ensure_environment(extra: str, *, builds_operators: bool = False) -> None:
     STAMP.unlink(missing_ok=True)
     target = f"{ROOT}[{extra},gpu]" if has_nvidia_gpu() else f"{ROOT}[{extra}]"
     build = start_build() if builds_operators else None
-    run([str(venv_python()), "-m", "pip", "install", *torch_source(), "--editable", target], "pip install")
+    install([*torch_source(), "--editable", target])
     if build is not None and build.wait() != 0:
         say("the C++ operators could not be built; the first start of an engine says why")
     STAMP.write_text(json.dumps(wanted, indent=2) + "\n", encoding="utf-8")
     say(f"environment ready after {time.monotonic() - started:.0f} s")
+
+
+def install(arguments: list[str]) -> None:
+    """Install into the environment: with uv, which takes a fifth of the time, from the places that pip is configured
+    with; with pip where uv is not to be had, cannot be told the configuration, or fails."""
+    python = str(venv_python())
+    environment = uv_environment(read_output([python, "-m", "pip", "config", "list"]), dict(os.environ))
+    if environment is not None and has_uv(python):
+        compiles = [] if os.environ.get("PIP_NO_COMPILE") else ["--compile-bytecode"]
+        # As pip does: the best version of all indexes, and of the releases before the final one only if asked for.
+        uv = [python, "-m", "uv", "pip", "install", "--python", python, "--index-strategy", "unsafe-best-match"]
+        command = [*uv, "--no-config", *compiles, *arguments]
+        if subprocess.run(command, cwd=ROOT, env=environment, check=False).returncode == 0:
+            return
+        say("uv could not install it; trying with pip")
+    run([python, "-m", "pip", "install", *arguments], "pip install")
+
+
+def has_uv(python: str) -> bool:
+    """Whether uv is in the environment, if need be after its installation."""
+    command = [python, "-m", "pip", "install", "--quiet", "--only-binary=:all:", "uv>=0.5"]
+    return subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False).returncode == 0
+
+
+def uv_environment(pip_config: str, environment: dict[str, str]) -> dict[str, str] | None:
+    """The environment in which uv installs what pip would with the configuration that `pip config list` prints; None if
+    pip is configured with what uv cannot be told. Variables of uv that are set already stay."""
+    sections = {"global": 0, "install": 1, ":env:": 2}  # the later ones count
+    found: dict[str, tuple[int, str]] = {}
+    for line in pip_config.splitlines():
+        name, separator, value = line.partition("=")
+        section, _, key = name.rpartition(".")
+        if not separator or section not in sections or key in NOT_FOR_UV:
+            continue
+        if key not in UV_VARIABLES:
+            return None
+        place = sections[section], value.strip("'\"").replace("\\n", " ")
+        found[key] = max(found.get(key, place), place)
+    told = {UV_VARIABLES[key]: " ".join(value.split()) for key, (_, value) in sorted(found.items())}
+    if "UV_FIND_LINKS" in told:
+        told["UV_FIND_LINKS"] = told["UV_FIND_LINKS"].replace(" ", ",")
+    return {**told, **environment}
 
 
 def start_build() -> subprocess.Popen[bytes]:
@@ -228,10 +295,14 @@ def find_links(python: str) -> list[Path]:
     """The local folders of pip's find-links."""
     configured = os.environ.get("PIP_FIND_LINKS")
     if not configured:
-        command = [python, "-m", "pip", "config", "get", "global.find-links"]
-        configured = subprocess.run(command, capture_output=True, text=True, check=False).stdout
+        configured = read_output([python, "-m", "pip", "config", "get", "global.find-links"])
     places = [Path(place.removeprefix("file://")) for place in configured.split()]
     return [place for place in places if place.is_dir()]
+
+
+def read_output(command: list[str]) -> str:
+    """What a command prints; nothing if it fails."""
+    return subprocess.run(command, capture_output=True, text=True, check=False).stdout
 
 
 def ensure_chromium() -> None:

@@ -334,7 +334,6 @@ def wait_healthy(name: str, compose: dict[str, Any], localised: Any, port: str, 
 
 
 @pytest.mark.e2e
-@pytest.mark.timeout(600)
 def test_the_services_of_the_compose_file_make_a_working_arena(running_services: dict[str, str]) -> None:
     with httpx.Client(base_url=f"http://{running_services['controller:8100']}", trust_env=False, timeout=60) as client:
         deadline = time.monotonic() + PATIENCE_S

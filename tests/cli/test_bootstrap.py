@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -36,6 +37,7 @@ def installs(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
             (packages / "pip" / "__init__.py").touch()
 
     monkeypatch.setattr(bootstrap, "run", run)
+    monkeypatch.setattr(bootstrap, "has_uv", lambda python: False)
     monkeypatch.setattr(bootstrap, "torch_source", lambda: [])
     return commands
 
@@ -64,6 +66,43 @@ def test_operators_are_built_with_nothing_installed(tmp_path: Path, monkeypatch:
     bootstrap.ensure_environment("dev", builds_operators=True)
     built = {path.name.rpartition("-")[0] for path in (tmp_path / "cache" / "operators").glob("*.so")}
     assert built == {f"operators-{name}" for name in usable_instruction_sets()}
+
+
+@pytest.mark.usefixtures("venv")
+@pytest.mark.parametrize("status", [0, 2], ids=["uv can", "uv fails"])
+def test_uv_installs_and_pip_does_where_uv_fails(
+    installs: list[list[str]], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], status: int
+) -> None:
+    by_uv: list[list[str]] = []
+
+    def run(command: list[str], **settings: Any) -> subprocess.CompletedProcess[str]:
+        by_uv.append(command) if "uv" in command else None
+        return subprocess.CompletedProcess(command, status if "uv" in command else 0, stdout="", stderr="")
+
+    monkeypatch.setattr(bootstrap, "has_uv", lambda python: True)
+    monkeypatch.setattr(subprocess, "run", run)
+    bootstrap.install(["--editable", "agon"])
+    assert [command[-2:] for command in by_uv] == [["--editable", "agon"]]
+    assert [command[1:] for command in installs] == ([["-m", "pip", "install", "--editable", "agon"]] if status else [])
+    assert ("trying with pip" in capsys.readouterr().out) is (status != 0)
+
+
+def test_uv_is_told_what_pip_is_configured_with_and_pip_installs_where_that_cannot_be() -> None:
+    configured = """:env:.find-links='/wheels /more'
+global.find-links='/old'
+global.cert='/ca.pem'
+global.extra-index-url='file:///a\\nhttps://b/simple'
+global.no-compile='1'
+user.agent='not of pip'
+"""
+    assert bootstrap.uv_environment(configured, {"HOME": "/home", "SSL_CERT_FILE": "/mine"}) == {
+        "HOME": "/home",
+        "SSL_CERT_FILE": "/mine",
+        "UV_FIND_LINKS": "/wheels,/more",
+        "UV_INDEX": "file:///a https://b/simple",
+    }
+    assert bootstrap.uv_environment("", {}) == {}
+    assert bootstrap.uv_environment("install.require-hashes='true'", {}) is None
 
 
 @pytest.mark.parametrize("is_inside", [True, False])

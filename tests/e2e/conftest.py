@@ -4,6 +4,7 @@ import json
 import sys
 import zipfile
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -17,18 +18,32 @@ from tests.wheel import build_wheel
 DEMO_MODELS = ("raven", "robin", "finch")
 ECHOES = ("left", "right")
 
+_HERE = Path(__file__).parent
+_running = ExitStack()  # the shared arenas: an idle one still takes some percent of a core from all tests after it
+
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    here = Path(__file__).parent
     for item in items:
-        if here in item.path.parents:
+        if _HERE in item.path.parents:
             item.add_marker(pytest.mark.e2e)
-            item.add_marker(pytest.mark.timeout(600))
             if sys.platform != "linux":
                 item.add_marker(pytest.mark.skip(reason="looks into /proc"))
 
 
-@pytest.fixture(scope="package")
+@pytest.hookimpl(trylast=True)  # after the fixtures of the test
+def pytest_runtest_teardown(nextitem: pytest.Item | None) -> None:
+    if nextitem is None or _HERE not in nextitem.path.parents:
+        _running.close()
+
+
+@pytest.fixture(scope="session")
+def running() -> Iterator[ExitStack]:
+    """What ends with the last test of this folder, or with a run that is stopped in it."""
+    with _running:
+        yield _running
+
+
+@pytest.fixture(scope="session")
 def wheel_site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with what pip installs of Agon's wheel: the packages and the demo models, no repository."""
     folder = tmp_path_factory.mktemp("wheel")
@@ -38,13 +53,13 @@ def wheel_site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return site
 
 
-@pytest.fixture(scope="package")
-def demo_arena(wheel_site: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[UpProcess]:
+@pytest.fixture(scope="session")
+def demo_arena(running: ExitStack, wheel_site: Path, tmp_path_factory: pytest.TempPathFactory) -> UpProcess:
     """`agon up` of the wheel without a model flag in an empty folder, ready. Tests must not break it."""
     folder, empty = tmp_path_factory.mktemp("demo"), tmp_path_factory.mktemp("empty")
-    with arena(folder / "data", [], len(DEMO_MODELS), empty, PYTHONPATH=str(wheel_site)) as up:
-        up.wait_ready()
-        yield up
+    up = running.enter_context(arena(folder / "data", [], len(DEMO_MODELS), empty, PYTHONPATH=str(wheel_site)))
+    up.wait_ready()
+    return up
 
 
 @pytest.fixture(scope="session")
@@ -55,11 +70,12 @@ def echo_flags(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     return ["--no-demos", "--engine", "echo", *(word for name in ECHOES for word in ("--model", f"{name}={folder}"))]
 
 
-@pytest.fixture(scope="package")
-def shared_echo_arena(tmp_path_factory: pytest.TempPathFactory, echo_flags: list[str]) -> Iterator[UpProcess]:
-    with arena(tmp_path_factory.mktemp("echo") / "data", echo_flags, 2, AGON_ECHO_TOKENS_PER_S="20") as up:
-        up.wait_ready()
-        yield up
+@pytest.fixture(scope="session")
+def shared_echo_arena(running: ExitStack, tmp_path_factory: pytest.TempPathFactory, echo_flags: list[str]) -> UpProcess:
+    data_dir = tmp_path_factory.mktemp("echo") / "data"
+    up = running.enter_context(arena(data_dir, echo_flags, 2, AGON_ECHO_TOKENS_PER_S="20"))
+    up.wait_ready()
+    return up
 
 
 @pytest.fixture

@@ -16,7 +16,6 @@ _SEED = 20_261_122
 
 pytestmark = [
     pytest.mark.e2e,
-    pytest.mark.timeout(300),
     pytest.mark.skipif(sys.platform != "linux", reason="needs prctl and /proc"),
 ]
 

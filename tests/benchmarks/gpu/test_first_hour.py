@@ -93,6 +93,7 @@ def test_the_first_script_checks_kernels_and_whole_models(tmp_path: Path) -> Non
     assert "1-correct passed" in done.stdout
 
 
+@pytest.mark.long
 def test_the_second_script_times_kernels_and_models_and_the_third_tunes(tmp_path: Path) -> None:
     for script in ("2-fast", "3-tune"):
         done = run(f"{script}.sh", tmp_path / script)
@@ -114,6 +115,7 @@ def test_the_second_script_times_kernels_and_models_and_the_third_tunes(tmp_path
     assert read(tmp_path / "3-tune", "kernels-tuned.json")["rows"][0]["kernel"] == "paged attention"
 
 
+@pytest.mark.long
 def test_the_first_script_fails_with_a_wrong_kernel_and_names_its_test(tmp_path: Path) -> None:
     root = tmp_path / "tree"
     ignored = shutil.ignore_patterns("__pycache__", "results", "models", ".environments")

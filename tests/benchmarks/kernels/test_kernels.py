@@ -73,6 +73,7 @@ def of_16_rows(formula: AttentionTiles, times: object, *, is_decode: bool) -> It
     yield from (AttentionTiles(16, 16, part_tokens, 4, 3) for part_tokens in (16, 32, 48))
 
 
+@pytest.mark.long
 @pytest.mark.skipif(torch.cuda.is_available(), reason="kernels run in the interpreter where there is no device")
 def test_tuning_keeps_what_is_faster_and_right_and_gives_up_what_is_far_slower(
     monkeypatch: pytest.MonkeyPatch,

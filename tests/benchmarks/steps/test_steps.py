@@ -43,7 +43,7 @@ def test_launches_are_counted_and_steps_timed_without_a_gpu(tmp_path: Path) -> N
     assert all(row["events_per_s"] > 0 for row in document["busy_thread"] if row["switch_interval_ms"])
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_steps_are_timed_with_the_engine_in_a_thread_and_in_a_process() -> None:
     command = [sys.executable, "-m", "benchmarks.steps.served", "--quick"]
     written = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, timeout=200).stdout

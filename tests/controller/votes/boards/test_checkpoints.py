@@ -90,7 +90,8 @@ def test_a_folder_that_cannot_be_written_stops_nothing(tmp_path: Path) -> None:
 
 
 async def _num_read(arena: Arena, folder: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[int, int]:
-    """Votes of the board of a controller that starts with the folder, and entries that it read from the log."""
+    """Votes of the board of a controller that starts with the folder, and the most entries that one read of the log has
+    given since: the other controller reads on too."""
     sizes = []
     state = VoteLog.state
 
@@ -103,7 +104,7 @@ async def _num_read(arena: Arena, folder: Path, monkeypatch: pytest.MonkeyPatch)
     client = await arena.add_controller(boards_dir=folder)
     num_votes = (await client.get("/arena/leaderboard")).json()["num_votes"]
     monkeypatch.undo()
-    return num_votes, sum(sizes)
+    return num_votes, max(sizes)
 
 
 async def test_a_restart_reads_only_the_end_of_the_log(
@@ -122,7 +123,7 @@ async def test_a_restart_reads_only_the_end_of_the_log(
         num_votes, num_read = await _num_read(arena, tmp_path, monkeypatch)
 
         assert num_votes == 23
-        assert num_read <= 2  # the new entry, once to see whether it is the same log
+        assert num_read <= 2  # the new entry, and the one before it, to see whether it is the same log
 
 
 async def test_a_checkpoint_of_another_log_is_not_used(

@@ -37,6 +37,11 @@ NUM_TOKENS = 4
 WARM = ("qwen3", "mamba", "gpt-oss", "qwen3.5")
 
 
+def long(*names: str) -> list[Any]:
+    """Variants whose kernels other tests run too: gpt-oss in MXFP4 is one of test_quantised_on_triton.py."""
+    return [pytest.param(name, marks=pytest.mark.long) for name in names]
+
+
 @pytest.fixture(autouse=True)
 def _as_on_a_device() -> Iterator[None]:
     """NumPy warns where a device just wraps around."""
@@ -44,7 +49,10 @@ def _as_on_a_device() -> Iterator[None]:
         yield
 
 
-@pytest.mark.parametrize("name", ["qwen3", "gemma2", "gpt2", "mamba", "gpt-oss", "qwen2-moe", "qwen3.5"])
+@pytest.mark.parametrize(
+    "name",
+    ["qwen3", "gemma2", "mamba", "qwen2-moe", "qwen3.5", *long("gpt2", "gpt-oss")],
+)
 def test_greedy_tokens_are_those_of_transformers(tmp_path: Path, name: str) -> None:
     model = small(name, tmp_path)
     runner = triton_runner(model.folder, warms_up=name in WARM)
@@ -72,7 +80,11 @@ def test_a_library_of_prompt_attention_is_compared_with_our_kernel(
 @pytest.mark.skipif(HAS_CUDA, reason="on a device products are chosen by measurement")
 @pytest.mark.parametrize(
     ("name", "is_eager"),
-    [("qwen3", False), ("qwen3", True), ("gemma2", False), ("gpt2", False), ("gpt-neox", False)],
+    [
+        ("qwen3", False),
+        ("qwen3", True),
+        *(pytest.param(name, False, marks=pytest.mark.long) for name in ("gemma2", "gpt2", "gpt-neox")),
+    ],
 )
 def test_so_they_are_with_products_of_our_own_and_their_neighbours_in_them(
     tmp_path: Path, name: str, is_eager: bool
