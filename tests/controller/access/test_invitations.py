@@ -46,7 +46,7 @@ async def _vote(arena: Arena, headers: dict[str, str], begun: httpx.Response) ->
 @pytest.mark.parametrize("mode", ["cookie", "invite"])
 async def test_an_invited_voter_votes_as_one_voter_of_a_cohort(open_arena: Any, mode: str) -> None:
     async with open_arena(identity=mode) as arena:
-        cookie = await _cookie(arena, "ada", "staff")
+        cookie = await _cookie(arena, "grace", "staff")
         begun = await _begin(arena, visitor(HOME) | cookie)
         assert "set-cookie" not in begun.headers
         assert (await _vote(arena, visitor(TRAIN) | cookie, begun)).status_code == 200
@@ -56,7 +56,7 @@ async def test_an_invited_voter_votes_as_one_voter_of_a_cohort(open_arena: Any, 
         first, then = await arena.vote_log()
         assert first["voter"] == then["voter"]
         assert (first["identity"], first["cohort"]) == (then["identity"], then["cohort"]) == ("invite", "staff")
-        assert "ada" not in str(first)
+        assert "grace" not in str(first)
 
 
 async def test_where_voters_are_invited_nobody_else_begins_a_battle(open_arena: Any) -> None:
@@ -70,32 +70,32 @@ async def test_where_voters_are_invited_nobody_else_begins_a_battle(open_arena: 
 @pytest.mark.parametrize(("mode", "status"), [("cookie", 201), ("invite", 403)])
 async def test_a_revoked_invitation_holds_for_nothing(open_arena: Any, mode: str, status: int) -> None:
     async with open_arena(identity=mode) as arena:
-        cookie = await _cookie(arena, "ada")
+        cookie = await _cookie(arena, "grace")
         begun = await _begin(arena, visitor(HOME) | cookie)
-        revoked = await arena.client.delete(f"{NAMES}/ada", headers=arena.admin)
+        revoked = await arena.client.delete(f"{NAMES}/grace", headers=arena.admin)
         assert revoked.json()["revoked"] >= revoked.json()["created"]
 
         assert (await _vote(arena, visitor(HOME) | cookie, begun)).status_code == 403
         assert (await _begin(arena, visitor(HOME) | cookie)).status_code == status
         assert (await _join(arena, revoked.json()["token"])).json()["error"]["code"] == "invitation_not_found"
-        again = await arena.client.delete(f"{NAMES}/ada", headers=arena.admin)
+        again = await arena.client.delete(f"{NAMES}/grace", headers=arena.admin)
         assert (again.status_code, again.json()["error"]["code"]) == (404, "invitation_not_found")
         assert await arena.vote_log() == []
 
 
 async def test_the_battle_of_an_invited_voter_is_no_one_elses_at_the_same_address(arena: Arena) -> None:
-    cookie = await _cookie(arena, "ada")
+    cookie = await _cookie(arena, "grace")
     begun = await _begin(arena, visitor(HOME) | cookie)
     for other in ({}, {"Cookie": f"{COOKIES.name}={COOKIES.new()}"}, await _cookie(arena, "bob")):
         assert (await _vote(arena, visitor(HOME) | other, begun)).status_code == 403
 
 
 async def test_a_name_is_invited_once_and_anew_after_it_was_revoked(arena: Arena) -> None:
-    first = COOKIES.read((await _invite(arena, "ada", "staff"))["token"])
-    again = await _invite(arena, "ada", "others")
+    first = COOKIES.read((await _invite(arena, "grace", "staff"))["token"])
+    again = await _invite(arena, "grace", "others")
     assert again["cohort"] == "staff"
-    await arena.client.delete(f"{NAMES}/ada", headers=arena.admin)
-    anew = COOKIES.read((await _invite(arena, "ada"))["token"])
+    await arena.client.delete(f"{NAMES}/grace", headers=arena.admin)
+    anew = COOKIES.read((await _invite(arena, "grace"))["token"])
     second = COOKIES.read(again["token"])
     assert first is not None
     assert second is not None
@@ -104,8 +104,8 @@ async def test_a_name_is_invited_once_and_anew_after_it_was_revoked(arena: Arena
 
     listed = (await arena.client.get(NAMES, headers=arena.admin)).json()["invitations"]
     assert {(row["name"], row["cohort"], row["revoked"] is None) for row in listed} == {
-        ("ada", "staff", False),
-        ("ada", None, True),
+        ("grace", "staff", False),
+        ("grace", None, True),
     }
 
 
