@@ -52,7 +52,7 @@ class Progress:
 def pytest_configure(config: pytest.Config) -> None:
     """Register it in the process that prints."""
     reporter = config.pluginmanager.get_plugin("terminalreporter")
-    if "PYTEST_XDIST_WORKER" not in os.environ and reporter is not None:
+    if not hasattr(config, "workerinput") and reporter is not None:  # xdist gives it to the processes of tests
         progress = Progress(reporter)
         config.pluginmanager.register(progress, "progress")
         signal.signal(signal.SIGTERM, progress.end)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Coroutine, Generator
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, Page
+from playwright.sync_api import Browser, Page, Route
 
 from tests.faults.proxy import FaultProxy
 from tests.ports import reserved_port
@@ -207,6 +207,18 @@ def test_a_page_without_a_request_under_way_notices_that_its_server_is_away(visi
     network.mend()
     away(page).wait_for(state="detached")
     assert page.evaluate("window.isFirst")
+
+
+def test_a_page_that_has_lost_its_events_does_not_reload_under_a_visitor_who_goes_to_another(visit: Visit) -> None:
+    """The reload would undo the click."""
+    page = visit.open("/")
+    asked: list[Route] = []
+    page.route("**/leaderboard", lambda route: asked.append(route))
+    page.evaluate("location.href = 'leaderboard'; agonConnection.lost()")
+    visit.wait_until(lambda: bool(asked))
+    page.wait_for_timeout(1500)  # twice the longest time until a reload
+    asked[0].continue_()
+    page.wait_for_url("**/leaderboard")
 
 
 @pytest.mark.usefixtures("slow_models")

@@ -13,6 +13,7 @@ window.agonConnection = (() => {
   const LOOK_VISIBLE_MS = 10000;
   const LOOK_HIDDEN_MS = 60000;
   const ANSWER_MS = 5000;
+  const DEPARTURE_MS = 5000; // another page that has not come after this is not waited for
 
   const send = window.fetch.bind(window);
   const pause = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
@@ -37,6 +38,7 @@ window.agonConnection = (() => {
   };
   let server = content("server"); // the start of the server that this page talks to
   let looking = null;
+  let departedAt = -Infinity; // when the visitor last asked for another page
 
   async function askServer() {
     const url = `${ALIVE}?session_hash=${encodeURIComponent(connection.session)}`;
@@ -75,7 +77,13 @@ window.agonConnection = (() => {
       try {
         const now = await askServer();
         const isAnother = now !== server;
-        if (connection.mustReload || (isAnother && !connection.canGoOn())) return reload();
+        if (connection.mustReload || (isAnother && !connection.canGoOn())) {
+          showAway(true);
+          await pause(Math.random() * LOOK_EVERY_MS); // not all pages at once
+          if (performance.now() - departedAt < DEPARTURE_MS) continue; // a reload would undo the visitor's click
+          location.reload();
+          return new Promise(() => {});
+        }
         if (isAnother) await moveTo(now);
         showAway(false);
         return undefined;
@@ -95,13 +103,6 @@ window.agonConnection = (() => {
       server = before;
       throw error;
     }
-  }
-
-  async function reload() {
-    showAway(true);
-    await pause(Math.random() * LOOK_EVERY_MS); // not all pages at once
-    location.reload();
-    return new Promise(() => {});
   }
 
   // Events of this page are lost: it is loaded anew as soon as the server answers.
@@ -151,6 +152,9 @@ window.agonConnection = (() => {
     waiting.observe(document.documentElement, { childList: true, subtree: true });
   }
 
+  window.navigation?.addEventListener("navigate", (event) => {
+    if (!event.hashChange && !event.downloadRequest) departedAt = performance.now();
+  });
   window.addEventListener("pagehide", keepTyped);
   window.addEventListener("pageshow", () => (connection.isLeaving = false));
   window.addEventListener("online", () => back());
