@@ -60,7 +60,7 @@ JAMBA = SimulatedModel("jamba-1.5-mini", 24e9, 120)  # 12 of its 52 billion para
 #: Models, bytes of all pools together, minutes.
 EXPERIMENTS: Mapping[str, tuple[tuple[SimulatedModel, ...], int, int]] = {
     "two models": ((LLAMA, GEMMA), 8 * GIB, 4),
-    "two and a hybrid": ((LLAMA, GEMMA, JAMBA), 9 * GIB, 3),
+    "two and a hybrid": ((LLAMA, GEMMA, JAMBA), 9 * GIB, 6),
 }
 #: Further requests of a model that is idle between them: with 0.1 a second it has one nearly all the time.
 _SELDOM_PER_S = 0.02

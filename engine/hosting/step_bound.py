@@ -7,8 +7,9 @@ token of the others by. Knows no models and no clock: a host's core tells what s
 #: Most prompt tokens of a step, beside those of decodes, while other models have work, and fewest: a step reads all
 #: weights even for one.
 MOST_TOKENS, LEAST_TOKENS = 256, 32
-#: Prompts may make a step twice as long as one of decodes alone, or so long.
-_SHORT_STEP_S = 0.025
+#: Prompts may make a step so much longer than one of decodes alone, or so long: a request of another model that is
+#: served in some dozens of milliseconds may have to wait for one, and for another one in between.
+_LONGER, _SHORT_STEP_S = 1.5, 0.016
 #: How much of what is known about the cost of a token comes from the last step.
 _NEWEST = 0.5
 
@@ -35,6 +36,6 @@ class StepBound:
         most = MOST_TOKENS if has_other_work else None
         if self._decodes_s is None or self._token_s <= 0.0:
             return most
-        room_s = max(self._decodes_s, _SHORT_STEP_S - self._decodes_s)
+        room_s = max(_LONGER * self._decodes_s, _SHORT_STEP_S) - self._decodes_s
         num_tokens = max(LEAST_TOKENS, int(room_s / self._token_s))
         return num_tokens if most is None else min(most, num_tokens)

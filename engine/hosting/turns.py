@@ -16,7 +16,7 @@ over a long time no model with work gets less than an equal part. Knows no model
 from collections.abc import Iterable
 
 #: A model with work goes next after so many steps of others, if they have also taken so long: once for each other.
-MAX_FOREIGN_STEPS, MAX_FOREIGN_S = 8, 0.05
+MAX_FOREIGN_STEPS, MAX_FOREIGN_S = 8, 0.08
 _STEPS_OF_EACH = 4
 #: What a light model is owed when it gets work while others have some: it goes first, so that the wait for a step that
 #: has begun is made up for.
