@@ -233,23 +233,24 @@ def test_time_that_the_thread_spends_on_a_model_is_charged_to_it() -> None:
     assert 0.3 < host.turns.count("a") / host.turns.count("b") < 0.37
 
 
-def test_prompts_make_steps_no_more_than_twice_as_long() -> None:
+def test_prompts_make_steps_no_more_than_half_longer_or_16_ms() -> None:
     bound = StepBound()
     assert bound.max_tokens(has_other_work=True) == MOST_TOKENS
     assert bound.max_tokens(has_other_work=False) is None
 
-    def take_steps(token_s: float) -> int:
+    def take_steps(token_s: float, decodes_s: float = 0.1) -> int:
         num_tokens = 0
         for _ in range(20):
             num_tokens = bound.max_tokens(has_other_work=True) or 0
-            bound.note_step(10, 0, 0.1)
-            bound.note_step(10, num_tokens, 0.1 + token_s * num_tokens)
+            bound.note_step(10, 0, decodes_s)
+            bound.note_step(10, num_tokens, decodes_s + token_s * num_tokens)
         return num_tokens
 
-    assert take_steps(0.002) in (49, 50)
+    assert take_steps(0.001) in (49, 50)
     assert take_steps(0.1) == LEAST_TOKENS
     assert take_steps(0.0001) == MOST_TOKENS
-    assert bound.max_tokens(has_other_work=False) == pytest.approx(1000, abs=5)
+    assert bound.max_tokens(has_other_work=False) == pytest.approx(500, abs=5)
+    assert take_steps(0.0001, decodes_s=0.004) in (119, 120)
 
 
 def test_steps_with_long_prompts_are_bounded_in_a_host_of_several_models() -> None:
