@@ -40,9 +40,9 @@ _MOST_STEPS_TO_ROUND = 64
 #: proposals, which is the most that they can cost: other processes interrupt.
 _MOST = 1.5
 
-#: What it costs in all when this thread looks up and decides for a second: the kernels of the next step find less in the
-#: caches of the processor. With raven rounds of 30 us made the computing of steps 25 us longer.
-_COST_OF_THREAD = 2.0
+#: The kernels of a step find less in the caches of the processor after a round of this thread. With raven that cost as
+#: much as the round again at one sequence (30 us), and hardly more at eight: so it counts as one sequence's part of it.
+_COST_IN_CACHES = 1.0
 
 #: While no larger step has been seen, a step may have so many proposed tokens, or as many as the largest had tokens:
 #: what tokens beyond cost is a guess.
@@ -94,7 +94,7 @@ class Speculation:
         self._costs = StepCosts()
         self._payoff = Payoff()
         self._clock = clock or (time.thread_time if proposer.is_free else time.perf_counter)
-        self._cost_of_time = _COST_OF_THREAD if proposer.is_free else 1.0  # else most of it is the draft model's
+        self._cost_in_caches = _COST_IN_CACHES if proposer.is_free else 0.0  # else most time is the draft model's
         self._most_rows: float = math.inf if proposer.max_rows is None else proposer.max_rows
         self._num_in_flight = 2 if has_steps_in_flight else 1
         self._step = 0  # number of the step that is planned
@@ -184,7 +184,7 @@ class Speculation:
         else:
             return
         plain_s = self._costs.seconds(num_rows)
-        spent_s = self._cost_of_time * (self._spent_s + self._clock() - started)
+        spent_s = (1.0 + self._cost_in_caches / max(1, num_rows)) * (self._spent_s + self._clock() - started)
         if num_tokens == num_rows:
             self._payoff.note_plain(plain_s, spent_s)
         else:
