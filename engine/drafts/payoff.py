@@ -10,8 +10,7 @@ proposed, nor looked up, for as many steps as earn a trial. Steps are counted by
 import math
 from dataclasses import dataclass
 
-#: Share of the time of steps without proposals that proposals may lose. What they lose beside, in caches and by
-#: garbage, is not seen: together it shall be less than 0.01.
+#: Share of the time of steps without proposals that proposals may lose, as far as it is seen.
 ALLOWED_LOSS = 0.005
 #: What may be lost at the beginning, and the most that gains and time are saved up to, in steps without proposals: a
 #: draft model computes a prompt before it gains anything.
