@@ -153,7 +153,7 @@ window.agonConnection = (() => {
   }
 
   window.navigation?.addEventListener("navigate", (event) => {
-    if (!event.hashChange && !event.downloadRequest) departedAt = performance.now();
+    if (!event.destination.sameDocument && !event.downloadRequest) departedAt = performance.now();
   });
   window.addEventListener("pagehide", keepTyped);
   window.addEventListener("pageshow", () => (connection.isLeaving = false));
