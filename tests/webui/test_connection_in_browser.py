@@ -14,6 +14,7 @@ from tests.ports import reserved_port
 from tests.webui.conftest import Site, Visit
 from webui import texts
 
+_IS_WHOLE_STREAM = "(entry) => entry.name.includes('/queue/data') && entry.responseEnd > 0"
 NUM_TABS = 7  #: a browser opens six connections to a host
 
 
@@ -188,6 +189,8 @@ def test_a_question_goes_to_another_server_though_the_load_of_its_page_is_not_ov
     page.route("**/gradio_api/queue/data*", to_another)
     opened(visit)
     visit.wait_until(lambda: bool(held))
+    # What else the page asked for while it was loaded is answered: in the middle of such an answer it would reload.
+    page.wait_for_function(f"performance.getEntriesByType('resource').some({_IS_WHOLE_STREAM})")
     num_battles = len(visit.site.arena.battles)
     visit.ask("Hello!")
     visit.wait_until(lambda: len(visit.site.arena.battles) > num_battles)
