@@ -110,11 +110,11 @@ class TurnRun:
             result = await self._release()
             raise
         finally:
-            for answer in self._answers.values():
-                await answer.close()
-            self._admission.open()
             self._tools.metrics.turns.labels(result).inc()
             self._notes.ended(result)
+            self._admission.open()
+            for answer in self._answers.values():
+                await answer.close()
 
     async def _until_over(self, flusher: "asyncio.Task[None]") -> str:
         """Run both answers and end the turn. Returns how it ended."""

@@ -31,6 +31,7 @@ async def test_a_good_battle_has_its_steps_and_no_cause(arena: Arena) -> None:
     await arena.add_two()
     battle = await _named(arena)
     await arena.turn(battle)
+    await eventually(lambda: _has_ended(arena, battle, "finished"))
     await arena.vote(battle)
 
     trail = await _trail(arena, battle)
@@ -132,6 +133,7 @@ async def test_refused_and_unrated_votes_stops_and_slowness_are_named(arena: Are
     await eventually(lambda: len(alpha.requests) == 2)
     await arena.client.post(f"/arena/battles/{stopped}/stop")
     await turn
+    await eventually(lambda: _has_ended(arena, stopped, "stopped"))
     assert any("was stopped by the visitor" in cause for cause in await _causes(arena, stopped))
 
 
@@ -147,7 +149,7 @@ async def test_a_take_over_is_named(open_arena: OpenArena) -> None:
             await asyncio.sleep(0.2)
         reading.cancel()
         alpha.may_speak.set()
-        await eventually(lambda: _has_step(staying, battle, "ended"))
+        await eventually(lambda: _has_ended(staying, battle, "finished"))
 
         assert any("went on with it" in cause for cause in await _causes(staying, battle))
 
@@ -156,9 +158,10 @@ async def _is_ready(arena: Arena) -> bool:
     return (await arena.client.get("/ready")).status_code == 200
 
 
-async def _has_step(arena: Arena, battle: str, step: str) -> bool:
+async def _has_ended(arena: Arena, battle: str, result: str) -> bool:
+    """Whether a turn has ended so: noted when the end is written, which is when a reader may have seen it already."""
     entries = (await _trail(arena, battle)).entries
-    return any(entry.step == step and entry.reason == "finished" for entry in entries)
+    return any(entry.step == "ended" and entry.reason == result for entry in entries)
 
 
 async def test_trails_are_for_the_administrator(arena: Arena) -> None:

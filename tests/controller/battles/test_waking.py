@@ -74,7 +74,7 @@ async def test_a_model_that_does_not_wake_refuses_the_turn_in_neutral_words(open
         battle = await arena.create("alpha", "beta")
         events = await arena.turn(battle["id"])
         view = await arena.view(battle["id"])
-        assert await arena.has_no_leases()
+        await eventually(arena.has_no_leases)
     [failed] = of_kind(events, "failed")
     assert json.loads(failed.data)["error"]["code"] == "queue_full"
     assert "alpha" not in failed.data

@@ -72,6 +72,10 @@ async def _ready_is(arena: Arena, status: int) -> bool:
     return (await arena.client.get("/ready")).status_code == status
 
 
+async def _has_no_open_turn(arena: Arena) -> bool:
+    return "arena_open_turns 0.0" in (await arena.client.get("/metrics", headers=arena.admin)).text
+
+
 async def test_metrics_count_what_happened(arena: Arena) -> None:
     for model in ("alpha", "beta"):
         await arena.add_worker(FakeWorker(model))
@@ -79,6 +83,7 @@ async def test_metrics_count_what_happened(arena: Arena) -> None:
     await arena.turn(battle["id"])
     for outcome in ("a", "a", "b"):
         await arena.vote(battle["id"], outcome)
+    await eventually(lambda: _has_no_open_turn(arena))
 
     text = (await arena.client.get("/metrics", headers=arena.admin)).text
 
@@ -90,7 +95,6 @@ async def test_metrics_count_what_happened(arena: Arena) -> None:
         'arena_votes_total{result="conflict"} 1.0',
         'arena_stream_terminations_total{reason="finished"} 2.0',
         'arena_registry_workers{model="alpha",state="ready"} 1.0',
-        "arena_open_turns 0.0",
     ):
         assert line in text, line
     assert "arena_vote_commit_seconds_bucket" in text
