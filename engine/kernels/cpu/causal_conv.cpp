@@ -9,7 +9,9 @@
 
 namespace agon {
 
-constexpr int64_t kConvChannels = 64;  // of one work item: a cache line of bfloat16 or two
+// Channels of one work item: so many that a row is read and written in one run of cache lines, and so few that the rows
+// of all taps stay in the first cache level.
+constexpr int64_t kConvChannels = 256;
 
 // Rows of type T, strided by channels unless there is a stride.
 template <typename T>
@@ -35,24 +37,23 @@ static AGON_INLINE void store_some(T* to, Floats v, int count) {
   else store_part(to, v, count);
 }
 
-// `count` channels, at most one vector, of the tokens of one sequence. state: null if it begins.
+// `count` channels, at most one vector, of one token. state: null if the sequence begins.
 template <typename T>
-static AGON_INLINE void convolve(const ConvArgs<T>& a, const T* state, Range tokens, int64_t channel, int count) {
+static AGON_INLINE void convolve(const ConvArgs<T>& a, const T* state, Range tokens, int64_t token, int64_t channel,
+                                 int count) {
   const int64_t num_old = a.num_taps - 1;
   const T* const taps = a.taps + channel;
-  const Floats bias = a.bias == nullptr ? splat(0.0f) : load_some(a.bias + channel, count);
-  for (int64_t token = tokens.first; token < tokens.last; token++) {
-    Floats total = bias;
-    for (int64_t k = 0; k < a.num_taps; k++) {
-      const int64_t from = token - num_old + k;  // row of the input
-      if (from < tokens.first && state == nullptr) continue;
-      const T* input = from >= tokens.first ? a.x + from * a.x_stride + channel
-                                            : state + (num_old + from - tokens.first) * a.num_channels + channel;
-      total += load_some(input, count) * load_some(taps + k * a.num_channels, count);
-    }
-    if (a.has_silu) total = total / (1.0f + exp(-total));
-    store_some(a.y + token * a.num_channels + channel, total, count);
-  }
+  Floats total = a.bias == nullptr ? splat(0.0f) : load_some(a.bias + channel, count);
+  const auto add = [&](const T* input, int64_t k) {
+    total += load_some(input, count) * load_some(taps + k * a.num_channels, count);
+  };
+  int64_t k = 0;
+  for (int64_t from = token - num_old; from < tokens.first; from++, k++)  // rows before those of the step
+    if (state != nullptr) add(state + (num_old + from - tokens.first) * a.num_channels + channel, k);
+  for (const T* input = a.x + (token - num_old + k) * a.x_stride + channel; k < a.num_taps; k++, input += a.x_stride)
+    add(input, k);
+  if (a.has_silu) total = total / (1.0f + exp(-total));
+  store_some(a.y + token * a.num_channels + channel, total, count);
 }
 
 // The state becomes the last inputs, for channels [first, last).
@@ -88,10 +89,11 @@ static void causal_conv(const ConvArgs<T>& a, Team& team) {
         continue;
       }
       const bool is_new = a.states.is_new(sequence);
-      for (int64_t channel = first; channel < last; channel += kLanes) {
-        const T* const old = is_new ? nullptr : state;
-        if (last - channel >= kLanes) convolve(a, old, tokens, channel, kLanes);
-        else convolve(a, old, tokens, channel, int(last - channel));
+      const T* const old = is_new ? nullptr : state;
+      for (int64_t token = tokens.first; token < tokens.last; token++) {
+        int64_t channel = first;
+        for (; channel + kLanes <= last; channel += kLanes) convolve(a, old, tokens, token, channel, kLanes);
+        if (channel < last) convolve(a, old, tokens, token, channel, int(last - channel));
       }
       keep_last(a, state, is_new, tokens, first, last);
     }
