@@ -90,33 +90,43 @@ AGON_INLINE void unit(float* to, const T* x, int64_t size, float scale) {
   for (int64_t i = 0; i < size; i += kLanes) store_some(to + i, load_some(x + i, size - i) * factor, size - i);
 }
 
-// One token on a block of the state [D, kBlock]: decays it, adds key (strength (value - what key reads of it)), and
-// returns in `read` what the query reads.
-template <bool kByChannel>
-AGON_INLINE void advance(float* state, const Token& token, int64_t key_dim, const Floats* value, Floats* read) {
-  Floats sums[2][kVectors];
-  for (auto& row : sums)
+// What a token's key and query read of a block of the state before the token has changed it.
+using Reads = Floats[2][kVectors];
+
+AGON_INLINE void clear(Reads& reads) {
+  for (auto& row : reads)
     for (auto& column : row) column = splat(0.0f);
+}
+
+// The first token of a tile on a block of the state [D, kBlock]; the others read it while it is written.
+AGON_INLINE void read_block(const float* state, const Token& token, int64_t key_dim, Reads& reads) {
+  clear(reads);
   for (int64_t i = 0; i < key_dim; i++) {
-    Floats old[kVectors];
-    for (int c = 0; c < kVectors; c++) old[c] = load(state + i * kBlock + c * kLanes);
-    add_products(sums, token.keys + i, key_dim, old);
+    Floats row[kVectors];
+    for (int c = 0; c < kVectors; c++) row[c] = load(state + i * kBlock + c * kLanes);
+    add_products(reads, token.keys + i, key_dim, row);
   }
-  Floats added[kVectors];
-  for (int c = 0; c < kVectors; c++) {
-    added[c] = (value[c] - sums[0][c]) * token.strength;
-    read[c] = sums[1][c] + added[c] * token.overlap;
-  }
+}
+
+// One token on a block of the state: decays it and adds key `added`, which is strength (value - what key reads of it).
+// Then the token behind it, if there is one, reads the block: `reads`.
+template <bool kByChannel, bool kHasNext>
+AGON_INLINE void write_block(float* state, const Token& token, int64_t key_dim, const Floats* added, const Token* next,
+                             Reads& reads) {
+  if constexpr (kHasNext) clear(reads);
   const float* const keys = token.keys + 2 * key_dim;
   Floats factor = splat(token.decays[0]);
   for (int64_t i = 0; i < key_dim; i++) {
     const Floats key = as_floats(splat_word_at(keys + i));
     if constexpr (kByChannel) factor = as_floats(splat_word_at(token.decays + i));
+    Floats row[kVectors];
 #pragma GCC unroll 4
     for (int c = 0; c < kVectors; c++) {
       float* const at = state + i * kBlock + c * kLanes;
-      store(at, load(at) * factor + key * added[c]);
+      row[c] = load(at) * factor + key * added[c];
+      store(at, row[c]);
     }
+    if constexpr (kHasNext) add_products(reads, next->keys + i, key_dim, row);
   }
 }
 
@@ -202,12 +212,18 @@ void advance_head(const DeltaArgs<T>& a, int64_t sequence, int64_t head, Buffers
       for (int64_t i = 0; i < a.key_dim; i++)
         for (int c = 0; c < kBlock; c += kLanes)
           store(state + i * kBlock + c, is_new ? splat(0.0f) : load_some(held + i * value_dim + block + c, width - c));
+      Reads reads;
+      read_block(state, buffers.tokens[0], a.key_dim, reads);
       for (int64_t t = 0; t < count; t++) {
         const T* value = a.qkv + (first + t) * a.qkv_stride + 2 * a.num_key_heads * a.key_dim + head * value_dim + block;
-        Floats values[kVectors], read[kVectors];
-        for (int c = 0; c < kVectors; c++) values[c] = load_some(value + c * kLanes, width - c * kLanes);
-        advance<kByChannel>(state, buffers.tokens[t], a.key_dim, values, read);
-        for (int c = 0; c < kVectors; c++) store(buffers.read.data() + t * padded + block + c * kLanes, read[c]);
+        const Token& token = buffers.tokens[t];
+        Floats added[kVectors];
+        for (int c = 0; c < kVectors; c++) {
+          added[c] = (load_some(value + c * kLanes, width - c * kLanes) - reads[0][c]) * token.strength;
+          store(buffers.read.data() + t * padded + block + c * kLanes, reads[1][c] + added[c] * token.overlap);
+        }
+        if (t + 1 < count) write_block<kByChannel, true>(state, token, a.key_dim, added, &buffers.tokens[t + 1], reads);
+        else write_block<kByChannel, false>(state, token, a.key_dim, added, nullptr, reads);
       }
       for (int64_t i = 0; i < a.key_dim; i++)
         for (int c = 0; c < kBlock; c += kLanes)
