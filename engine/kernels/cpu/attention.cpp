@@ -53,11 +53,13 @@ struct Sums {
 template <typename T>
 struct Scratch {
   std::vector<float> scores, part, total;
+  std::vector<float> lanes;  // [rows, kLanes]: sums of weights in a part of the context, lane by lane
   std::vector<uint32_t> query, weights;  // words: one float or two bfloat16
   std::vector<T> rotated;                // one row's query after norm and rotation
   TileMemory<T> tile;
   Scratch(int64_t rows, int64_t head_dim, int64_t value_dim)
       : scores(rows * kTile),
+        lanes(rows * kLanes),
         part(rows * (value_dim + 2)),
         total(rows * (value_dim + 2)),
         query(rows * head_dim),
@@ -213,11 +215,11 @@ static void add_values(int64_t rows, const uint32_t* weights, const Tile& tile, 
 }
 
 // One row and one tile: scores -> weights exp(score - largest), rounded to T and times the values' scales; adds to the
-// row's sum of weights and rescales its sums if the largest score has grown. The row reads tokens [low, high) of the
-// tile.
+// row's sum of weights, which is kept in `lanes`, and rescales its sums if the largest score has grown. The row reads
+// tokens [low, high) of the tile.
 template <typename T, typename S>
-static void soften(float* scores, const Tile& tile, uint32_t* weights, Sums sums, int64_t row, int64_t value_dim,
-                   float scale, float softcap, int64_t low, int64_t high) {
+static void soften(float* scores, const Tile& tile, uint32_t* weights, Sums sums, float* lanes, int64_t row,
+                   int64_t value_dim, float scale, float softcap, int64_t low, int64_t high) {
   const bool is_whole = low <= 0 && high >= kTile;
   Floats s[kTileVectors];
   Ints lane;
@@ -234,8 +236,16 @@ static void soften(float* scores, const Tile& tile, uint32_t* weights, Sums sums
     }
     best = max(best, s[v]);
   }
-  const float largest = std::max(sums.largest[row], agon::largest(best));
-  Floats weight = splat(0.0f);
+  float largest = sums.largest[row];
+  Floats weight = load(lanes + row * kLanes);
+  if (any_above(best, largest)) {  // seldom, after a row's first tiles
+    largest = agon::largest(best);
+    const float shrink = exp(splat(sums.largest[row] - largest))[0];
+    sums.largest[row] = largest;
+    weight *= shrink;
+    float* values = sums.values + row * value_dim;
+    for (int64_t d = 0; d < value_dim; d++) values[d] *= shrink;
+  }
 #pragma GCC unroll 4
   for (int v = 0; v < kTileVectors; v++) {
     Floats e = decaying_power_of_two((s[v] - largest) * kLog2E);
@@ -245,14 +255,7 @@ static void soften(float* scores, const Tile& tile, uint32_t* weights, Sums sums
     if constexpr (kWidens<T>) store(reinterpret_cast<float*>(weights) + v * kLanes, widen(narrow(scaled)));
     else store(reinterpret_cast<T*>(weights) + v * kLanes, scaled);
   }
-  if (largest != sums.largest[row]) {
-    const float shrink = exp(splat(sums.largest[row] - largest))[0];
-    sums.largest[row] = largest;
-    sums.weight[row] *= shrink;
-    float* values = sums.values + row * value_dim;
-    for (int64_t d = 0; d < value_dim; d++) values[d] *= shrink;
-  }
-  sums.weight[row] += sum(weight);
+  store(lanes + row * kLanes, weight);
 }
 
 // First token that the query at a position reads.
@@ -279,6 +282,7 @@ static void attend_part(const AttentionArgs<T>& a, const Item& item, int64_t fir
   const bool is_direct = has_vectors && !kHasScales<S> && layer.stores_values;
   int64_t first = std::max(first_token, low / kTile * kTile);
   if (first >= high) return;
+  std::fill_n(scratch.lanes.data(), rows * kLanes, 0.0f);
   const auto find = [&](int64_t token) { return find_tile<T, S>(a, item, token, low, high, scratch.tile); };
   Tile tile = find(first);
   for (; first < high; first += kTile) {
@@ -298,12 +302,13 @@ static void attend_part(const AttentionArgs<T>& a, const Item& item, int64_t fir
       const int64_t row_low = std::max(low, first_visible(layer, position));
       soften<T, S>(scratch.scores.data() + row * kTile, tile,
                    scratch.weights.data() + row * kTile / kGroup<T> * kInputWords<T>, sums,
-                   row, V, float(layer.scale), float(layer.softcap), row_low - first,
+                   scratch.lanes.data(), row, V, float(layer.scale), float(layer.softcap), row_low - first,
                    std::min(high, position + 1) - first);
     }
     add_values<T, S>(rows, scratch.weights.data(), tile, next, V, sums.values);
     if (!is_last) tile = is_direct ? next : find(first + kTile);
   }
+  for (int64_t row = 0; row < rows; row++) sums.weight[row] = sum(load(scratch.lanes.data() + row * kLanes));
 }
 
 // Weighted sums / sums of weights -> the item's rows of the output; sinks join the softmax here.

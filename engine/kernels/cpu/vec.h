@@ -194,6 +194,18 @@ AGON_INLINE float sum(Floats v) {
 
 // The larger of each pair of lanes.
 AGON_INLINE Floats max(Floats a, Floats b) { return a > b ? a : b; }
+// Whether some lane is above the limit.
+AGON_INLINE bool any_above(Floats v, float limit) {
+#if defined(__AVX512F__)
+  return _mm512_cmp_ps_mask((__m512)v, _mm512_set1_ps(limit), _CMP_GT_OQ) != 0;
+#elif defined(__AVX2__)
+  return _mm256_movemask_ps(_mm256_cmp_ps((__m256)v, _mm256_set1_ps(limit), _CMP_GT_OQ)) != 0;
+#else
+  bool is_above = false;
+  for (int i = 0; i < kLanes; i++) is_above |= v[i] > limit;
+  return is_above;
+#endif
+}
 // The largest lane.
 AGON_INLINE float largest(Floats v) {
 #if defined(__AVX512F__)
