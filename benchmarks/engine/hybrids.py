@@ -35,7 +35,7 @@ from engine.sampling_params import SamplingParams
 RESULT = Path(__file__).parent.parent / "results" / "hybrids.json"
 NAMES = ("mamba", "mamba2", "qwen3.5", "jamba", "qwen3-moe")
 DTYPES: tuple[DType, ...] = ("float32", "bfloat16")
-PREFILL_TOKENS, NUM_STREAMS, DECODE_PROMPT_TOKENS, DECODE_STEPS = 2048, 32, 32, 8
+PREFILL_TOKENS, NUM_STREAMS, DECODE_PROMPT_TOKENS, DECODE_STEPS = 2048, 32, 32, 32
 POOL_BYTES = 1 << 30
 #: A side whose prompts have taken so long reads no more of them: transformers goes token by token through a Mamba's
 #: prompt, in bfloat16 for a minute and longer.
@@ -174,10 +174,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def _limit_s(row: dict[str, Any], products: Products, limits: Limits) -> float:
     num_tokens: int = row["tokens"]
     if row["load"] == "prefill":
-        num_sampled, num_seen = 1, num_tokens * (num_tokens + 1) // 2
-    else:
-        num_sampled, num_seen = num_tokens, num_tokens * DECODE_PROMPT_TOKENS
-    return products.seconds(num_tokens, num_sampled, num_seen, row["dtype"], limits)
+        seen = range(1, num_tokens + 1)
+        return products.seconds(seen, seen[-1:], row["dtype"], limits)
+    rows = num_tokens * [DECODE_PROMPT_TOKENS]
+    return products.seconds(rows, rows, row["dtype"], limits)
 
 
 def measure(

@@ -1,11 +1,14 @@
 """How long the matrix products of a step of a model take at least: its linear weights, read once and multiplied, and
 the two products of attention, of each token with the tokens that it sees.
 
-States, exponentials, convolutions and norms come on top, so the limit is a lower bound. No implementation of the same
-products is faster, whatever else it does.
+Of most tokens of a prompt nothing is read at the end: in the last layer they need no more than what it stores. States,
+exponentials, convolutions and norms come on top, so the limit is a lower bound. No implementation of the same products
+is faster, whatever else it does.
 """
 
 import json
+import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,6 +17,8 @@ from safetensors import safe_open
 
 from benchmarks.operators.limits import Limits
 
+#: In the last layer: what makes the keys, values or states that it stores.
+_STORING = re.compile(r".*\.(k_proj|v_proj|in_proj\w*|x_proj|dt_proj)\.weight")
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
 
@@ -27,12 +32,19 @@ class Products:
     head: int
     expert_share: float  #: of the experts' weights that one token passes
     attention: int  #: operations for a token and one that it sees, in all layers
+    #: Likewise, of these: what only tokens need that are sampled after.
+    last_dense: int = 0
+    last_experts: int = 0
+    last_attention: int = 0
 
-    def seconds(self, num_tokens: int, num_sampled: int, num_seen: int, dtype: str, limits: Limits) -> float:
-        """The limit of a step of so many tokens, of which so many are sampled after. num_seen: tokens that each of them
-        sees, itself included, added up."""
-        operations = 2 * (num_tokens * (self.dense + self.expert_share * self.experts) + num_sampled * self.head)
-        operations += self.attention * num_seen
+    def seconds(self, seen: Sequence[int], sampled: Sequence[int], dtype: str, limits: Limits) -> float:
+        """The limit of a step. seen: of each token, how many it sees, itself included; sampled: likewise of those that
+        are sampled after."""
+        all_but = self.dense - self.last_dense + self.expert_share * (self.experts - self.last_experts)
+        last = self.last_dense + self.expert_share * self.last_experts + self.head
+        operations = 2 * (len(seen) * all_but + len(sampled) * last)
+        operations += (self.attention - self.last_attention) * sum(seen) + self.last_attention * sum(sampled)
+        num_tokens = len(seen)
         weights_read = self.dense + min(1.0, num_tokens * self.expert_share) * self.experts + self.head
         num_bytes = weights_read * _DTYPES[dtype].itemsize
         return limits.seconds(round(num_bytes), round(operations), _DTYPES[dtype])
@@ -55,7 +67,23 @@ def products_of(folder: Path) -> Products:
     dense = sum(size for name, size in sizes.items() if not is_head[name] and name != embedding) - experts
     num_experts = config.get("num_experts") or config.get("num_local_experts")
     share = config["num_experts_per_tok"] / num_experts if experts else 0.0
-    num_attentions = sum(name.endswith(".q_proj.weight") for name in sizes)
+    attentions = [name for name in sizes if name.endswith(".q_proj.weight")]
     head_size = config.get("head_dim") or config.get("hidden_size", 0) // config.get("num_attention_heads", 1)
-    attention = 4 * num_attentions * config.get("num_attention_heads", 0) * head_size
-    return Products(dense, experts, head, share, attention)
+    attention = 4 * config.get("num_attention_heads", 0) * head_size
+    last = max((_layer_of(name) for name in sizes), default=-1)
+    in_last = [name for name in sizes if _layer_of(name) == last and not _STORING.fullmatch(name)]
+    return Products(
+        dense,
+        experts,
+        head,
+        share,
+        attention * len(attentions),
+        last_dense=sum(sizes[name] for name in in_last if ".experts." not in name),
+        last_experts=sum(sizes[name] for name in in_last if ".experts." in name),
+        last_attention=attention * sum(name in attentions for name in in_last),
+    )
+
+
+def _layer_of(name: str) -> int:
+    found = re.search(r"\.layers\.(\d+)\.", name)
+    return -1 if found is None else int(found[1])

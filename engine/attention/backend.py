@@ -125,6 +125,24 @@ class AttentionStep(Protocol):
 
 
 @runtime_checkable
+class SplitAttentionStep(AttentionStep, Protocol):
+    """Attention whose two halves can be called by themselves: all tokens of a step store their keys and values, and
+    some of them attend, in a step of their own."""
+
+    def store(self, layer_id: int, qkv: torch.Tensor, rotation: Rotation | None, head_norms: HeadNorms | None) -> None:
+        """Norm and rotate keys, and store keys and values of the step's tokens in their pages. The arguments are those
+        of attend; query heads are kept as they are."""
+        ...
+
+    def read(
+        self, layer_id: int, query: torch.Tensor, rotation: Rotation | None, head_norms: HeadNorms | None
+    ) -> torch.Tensor:
+        """Norm and rotate queries, then attend causally to each context; the keys and values of the step's tokens have
+        been stored. query [T, H, D], contiguous; overwritten. Returns [T, H * output_dim]."""
+        ...
+
+
+@runtime_checkable
 class RunsRecordings(Protocol):
     """An attention step that also runs recorded parts of a network, with its attention among them."""
 
@@ -174,3 +192,15 @@ class ForwardBatch:
     #: [T, layers, channels]: what the model itself has computed for each layer beside the stream; None: nothing.
     layer_inputs: torch.Tensor | None = None
     adapters: AdapterRows | None = None  #: of the step's rows; None: no row has one
+    #: The rows that are read of the result; None: all. Only for models with `narrows`. Then `attention` is split.
+    narrowing: "Narrowing | None" = None
+
+
+@dataclass(frozen=True, slots=True)
+class Narrowing:
+    """The rows of a step whose final hidden states are read: the last ones of some of its sequences, R in all."""
+
+    rows: torch.Tensor  #: [R] int64, ascending
+    #: These tokens as a step of their own, without states; None where R = 0. It stores nothing: its keys and values are
+    #: those that the whole step stores. Its attention is split.
+    batch: ForwardBatch | None

@@ -99,6 +99,7 @@ class CppBackend:
                     page_stride=pages.stride(0),
                     has_int8_pages=layout.is_quantised,
                     stores=shape.shares_with is None,
+                    reads=True,
                     window=layout.window or 0,
                     chunk=layout.chunk or 0,
                     sinks=None if sinks is None else sinks.ctypes.data,
@@ -124,14 +125,26 @@ class CppBackend:
             recording = self._recordings[id(steps)] = self._bind(steps)
         return recording
 
-    def attention_only(self, layer_id: int, *, is_rotated: bool, head_norms: HeadNorms | None) -> "Recording":
-        """A list of one step: a layer's attention, from the update buffer into the stream buffer."""
+    def attention_only(
+        self,
+        layer_id: int,
+        *,
+        is_rotated: bool,
+        head_norms: HeadNorms | None,
+        stores: bool = True,
+        reads: bool = True,
+    ) -> "Recording":
+        """A list of one step: a layer's attention, from the update buffer into the stream buffer, or one half of it.
+        stores: False: what would be stored has been, and the update buffer has query heads alone."""
         steps = StepList()
         norms = None
         if head_norms is not None:
             norms = HeadNormWeights(head_norms.query, head_norms.key, head_norms.eps, head_norms.has_values)
         steps.add_attention(layer_id, 0 if is_rotated else None, norms, input=UPDATE, output=STREAM)
-        return self._bind(steps)
+        recording = self._bind(steps)
+        [layer] = recording.layers
+        layer.stores, layer.reads = layer.stores and stores, reads
+        return recording
 
     def _bind(self, steps: StepList) -> "Recording":
         array, layers = array_of(steps.steps), []
@@ -176,11 +189,31 @@ class CppStep:
         self, layer_id: int, qkv: torch.Tensor, rotation: Rotation | None, head_norms: HeadNorms | None
     ) -> torch.Tensor:
         """As AttentionStep.attend; runs a list of one step."""
-        assert qkv.is_contiguous()
         recording = self._backend.attention_only(layer_id, is_rotated=rotation is not None, head_norms=head_norms)
-        layer = recording.layers[0]
-        output = torch.empty((qkv.shape[0], layer.num_heads * layer.value_dim), dtype=qkv.dtype)
-        self._run(recording, output, qkv, () if rotation is None else (rotation,))
+        return self._attended(recording, qkv, rotation)
+
+    def store(self, layer_id: int, qkv: torch.Tensor, rotation: Rotation | None, head_norms: HeadNorms | None) -> None:
+        """As SplitAttentionStep.store."""
+        assert qkv.is_contiguous()
+        recording = self._backend.attention_only(
+            layer_id, is_rotated=rotation is not None, head_norms=head_norms, reads=False
+        )
+        self._run(recording, qkv, qkv, () if rotation is None else (rotation,))
+
+    def read(
+        self, layer_id: int, query: torch.Tensor, rotation: Rotation | None, head_norms: HeadNorms | None
+    ) -> torch.Tensor:
+        """As SplitAttentionStep.read."""
+        recording = self._backend.attention_only(
+            layer_id, is_rotated=rotation is not None, head_norms=head_norms, stores=False
+        )
+        return self._attended(recording, query, rotation)
+
+    def _attended(self, recording: Recording, heads: torch.Tensor, rotation: Rotation | None) -> torch.Tensor:
+        assert heads.is_contiguous()
+        [layer] = recording.layers
+        output = torch.empty((heads.shape[0], layer.num_heads * layer.value_dim), dtype=heads.dtype)
+        self._run(recording, output, heads, () if rotation is None else (rotation,))
         return output
 
     def run_recorded(

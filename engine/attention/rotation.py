@@ -14,6 +14,11 @@ class Rotation:
     #: [T, 1, 1] float32: factors that the layer multiplies queries by before it attends; None: none (Ministral 3).
     query_scale: torch.Tensor | None = None
 
+    def of_rows(self, rows: torch.Tensor) -> "Rotation":
+        """The rotation of some of the tokens. rows: [R] int64."""
+        scale = None if self.query_scale is None else self.query_scale.index_select(0, rows)
+        return Rotation(self.cos.index_select(0, rows), self.sin.index_select(0, rows), scale)
+
     def apply_(self, heads: torch.Tensor) -> None:
         """Rotate heads [T, num_heads, D] in place; a strided view is fine."""
         cos, sin = self.cos[:, None, None].to(heads.dtype), self.sin[:, None, None].to(heads.dtype)

@@ -71,14 +71,14 @@ class TorchBackend:
         self, plan: PoolPlan, pool: torch.Tensor, shapes: tuple[AttentionShape, ...], dtype: torch.dtype
     ) -> None:
         """pool: bytes [plan.pool_bytes]; shapes by layer id."""
-        self._shapes = shapes
+        self.shapes = shapes
         self._device = pool.device
         self._dtype = dtype
         self._layouts = type_layouts(plan, shapes, allow_budgets=True)
         self._pages = [small_pages(plan, layout.layer_type, pool) for layout in self._layouts]
         self._type_of = types_of_layers(self._layouts, shapes)
-        self._owners = [storing_layer(shapes, layer_id) for layer_id in range(len(shapes))]
-        self._shared = {owner for layer_id, owner in enumerate(self._owners) if owner != layer_id}
+        self.owners = [storing_layer(shapes, layer_id) for layer_id in range(len(shapes))]
+        self._shared = {owner for layer_id, owner in enumerate(self.owners) if owner != layer_id}
         self._needs_scores = [
             any(_needs_scores(shape) for shape, own in zip(shapes, self._type_of, strict=True) if own == which)
             for which in range(len(self._layouts))
@@ -126,47 +126,59 @@ class TorchBackend:
             )
         return TorchStep(self, stores, kept, groups, reads)
 
-    def attend(
+    def store(
         self,
         layer_id: int,
-        qkv: torch.Tensor,
+        query: torch.Tensor,
+        key_value: torch.Tensor,
         rotation: Rotation | None,
         head_norms: HeadNorms | None,
         step: "TorchStep",
     ) -> torch.Tensor:
-        """As AttentionStep.attend, for this step."""
-        shape = self._shapes[layer_id]
-        query, keys_end = qkv[:, : shape.num_heads], shape.num_heads
-        if shape.shares_with is None:
-            keys_end += shape.num_kv_heads
+        """query [T, H, D], normed and rotated: it chooses what a layer with a budget keeps. key_value [T, 2 K or K, D],
+        overwritten -> [T, 2 or 1, K, D], as a fresh prompt reads them."""
+        shape = self.shapes[layer_id]
+        keys = key_value[:, : shape.num_kv_heads]
         if head_norms is not None:
-            query.copy_(_rms_norm(query, head_norms.query, head_norms.eps))
             if head_norms.key is not None:
-                key = qkv[:, shape.num_heads : keys_end]
-                key.copy_(_rms_norm(key, head_norms.key, head_norms.eps))
+                keys.copy_(_rms_norm(keys, head_norms.key, head_norms.eps))
             if head_norms.has_values:
                 assert shape.value_dim is None
-                value = qkv[:, keys_end:]
-                value.copy_(_rms_norm(value, None, head_norms.eps))
+                values = key_value[:, shape.num_kv_heads :]
+                values.copy_(_rms_norm(values, None, head_norms.eps))
         if rotation is not None:
-            rotation.apply_(qkv[:, :keys_end])
-        type_id, owner = self._type_of[layer_id], self._owners[layer_id]
-        stored = self._stored[type_id]
-        if shape.shares_with is None:
-            key_value = qkv[:, shape.num_heads :].view(-1, shape.num_parts, shape.num_kv_heads, shape.head_dim)
-            kept = step.kept[type_id]
-            if kept is None:
-                key_value = stored.store(layer_id, key_value, step.store_places[type_id])
-            else:
-                store_kept(kept, stored, layer_id, query, key_value, shape)
-            if layer_id in self._shared:
-                step.shared_key_values[layer_id] = key_value
+            rotation.apply_(keys)
+        type_id = self._type_of[layer_id]
+        key_value = key_value.view(-1, shape.num_parts, shape.num_kv_heads, shape.head_dim)
+        kept = step.kept[type_id]
+        if kept is None:
+            key_value = self._stored[type_id].store(layer_id, key_value, step.store_places[type_id])
         else:
-            key_value = step.shared_key_values[owner]
+            store_kept(kept, self._stored[type_id], layer_id, query, key_value, shape)
+        if layer_id in self._shared:
+            step.shared_key_values[layer_id] = key_value
+        return key_value
+
+    def turn(self, query: torch.Tensor, rotation: Rotation | None, head_norms: HeadNorms | None) -> None:
+        """Norm and rotate queries [T, H, D] in place."""
+        if head_norms is not None:
+            query.copy_(_rms_norm(query, head_norms.query, head_norms.eps))
+        if rotation is not None:
+            rotation.apply_(query)
+
+    def read(
+        self, layer_id: int, query: torch.Tensor, key_value: torch.Tensor | None, step: "TorchStep"
+    ) -> torch.Tensor:
+        """query [T, H, D], normed and rotated -> [T, H * output_dim]. key_value: what store returned, of this layer or
+        of the one whose keys and values it shares; None: no sequence of the step begins in it."""
+        shape = self.shapes[layer_id]
+        type_id, owner = self._type_of[layer_id], self.owners[layer_id]
+        stored = self._stored[type_id]
         output: torch.Tensor | None = None
         for group, read_places in zip(step.groups[type_id], step.read_places[type_id], strict=True):
             group_query = _select(query, group)
             if read_places is None:
+                assert key_value is not None
                 result = _attend_fresh(group_query, _select(key_value, group), group.mask, shape)
             else:
                 keys, values = stored.gather(owner, read_places, group.num_sequences)
@@ -282,7 +294,28 @@ class TorchStep:
         self, layer_id: int, qkv: torch.Tensor, rotation: Rotation | None, head_norms: HeadNorms | None
     ) -> torch.Tensor:
         """As AttentionStep.attend."""
-        return self._backend.attend(layer_id, qkv, rotation, head_norms, self)
+        backend, shape = self._backend, self._backend.shapes[layer_id]
+        query = qkv[:, : shape.num_heads]
+        backend.turn(query, rotation, head_norms)
+        if shape.shares_with is None:
+            key_value: torch.Tensor | None = backend.store(
+                layer_id, query, qkv[:, shape.num_heads :], rotation, head_norms, self
+            )
+        else:
+            key_value = self.shared_key_values.get(backend.owners[layer_id])
+        return backend.read(layer_id, query, key_value, self)
+
+    def store(self, layer_id: int, qkv: torch.Tensor, rotation: Rotation | None, head_norms: HeadNorms | None) -> None:
+        """As SplitAttentionStep.store; not for layers with a budget."""
+        num_heads = self._backend.shapes[layer_id].num_heads
+        self._backend.store(layer_id, qkv[:, :num_heads], qkv[:, num_heads:], rotation, head_norms, self)
+
+    def read(
+        self, layer_id: int, query: torch.Tensor, rotation: Rotation | None, head_norms: HeadNorms | None
+    ) -> torch.Tensor:
+        """As SplitAttentionStep.read."""
+        self._backend.turn(query, rotation, head_norms)
+        return self._backend.read(layer_id, query, None, self)
 
 
 def _needs_scores(shape: AttentionShape) -> bool:

@@ -1,12 +1,16 @@
 """The layers of a decoder, one after the other: mixers and feed-forward parts around a residual stream. A mixer reads
 other tokens of the sequence: attention, or a recurrent layer.
 
+Of most rows of a prompt nothing is read at the end. A step with a narrowing computes all rows up to the last layer that
+stores keys, values or states, and from its mixer on only those that are read: all layers behind it where these share
+the keys and values of earlier ones (Gemma 4), else its feed-forward part.
+
 Consecutive parts that the operators can record run in one call. A part that they cannot record (a mixture of experts, a
 product that is summed over processes, queries scaled by position) runs operator by operator. The results are the same.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 import torch
@@ -15,19 +19,12 @@ from engine.attention.backend import ForwardBatch, RunsRecordings
 from engine.attention.rotation import Rotation
 from engine.kernels.operators import HeadNormWeights, Operators, Recorder
 from engine.layers.attention import SelfAttention
+from engine.layers.mixer import Mixer, narrowed
 from engine.layers.mlp import MLP, FeedForward, GatedMLP
 from engine.layers.norm import Norm
 
 #: (stream, the previous part's update, rotations, step) -> this part's update. Adds the previous update to the stream.
 _Part = Callable[[torch.Tensor, torch.Tensor | None, Sequence[Rotation], ForwardBatch], torch.Tensor]
-
-
-class Mixer(Protocol):
-    """The first part of a layer: the only one that reads other tokens than its own."""
-
-    def __call__(self, x: torch.Tensor, rotation: Rotation | None, batch: ForwardBatch) -> torch.Tensor:
-        """x [T, hidden] -> [T, hidden]; writes keys and values, or states, to their pages."""
-        ...
 
 
 class LayerEnd(Protocol):
@@ -58,6 +55,11 @@ class DecoderLayer:
         """Whether a step through the layer can be captured as a CUDA graph: no part reads numbers on the host."""
         return all(getattr(part, "is_capturable", True) for part in (self.mixer, self.mlp))
 
+    @property
+    def stores(self) -> bool:
+        """Whether the mixer writes to pages."""
+        return self.mixer is not None and not (isinstance(self.mixer, SelfAttention) and not self.mixer.stores)
+
     def mix(
         self, stream: torch.Tensor, update: torch.Tensor | None, rotations: Sequence[Rotation], batch: ForwardBatch
     ) -> torch.Tensor:
@@ -67,6 +69,16 @@ class DecoderLayer:
         rotation = None if self.rotation is None else rotations[self.rotation]
         mixed = self.mixer(self.mixer_norm(stream, update), rotation, batch)
         return mixed if self.mixer_output_norm is None else self.mixer_output_norm(mixed)
+
+    def mix_narrowed(
+        self, stream: torch.Tensor, update: torch.Tensor | None, rotations: Sequence[Rotation], batch: ForwardBatch
+    ) -> torch.Tensor:
+        """Like mix, but the mixer's update is that of the rows of the batch's narrowing, [R, hidden]."""
+        assert self.mixer is not None
+        assert self.mixer_norm is not None
+        rotation = None if self.rotation is None else rotations[self.rotation]
+        mixed = narrowed(self.mixer, self.mixer_norm(stream, update), rotation, batch)
+        return mixed if self.mixer_output_norm is None or not len(mixed) else self.mixer_output_norm(mixed)
 
     def feed_forward(
         self, stream: torch.Tensor, update: torch.Tensor | None, rotations: Sequence[Rotation], batch: ForwardBatch
@@ -142,40 +154,82 @@ class Decoder:
 
     def __init__(self, layers: Sequence[DecoderLayer], operators: Operators) -> None:
         self.is_capturable = all(layer.is_capturable for layer in layers)
-        self._pieces: list[_Piece] = []
-        recorder = operators.recorder()
-        for layer in layers:
-            parts: list[tuple[_Part, _Record | None]] = []
-            if layer.mixer is not None:
-                parts.append((layer.mix, layer.record_mixer))
-            if layer.mlp is not None:
-                parts.append((layer.feed_forward, layer.record_feed_forward))
-            if layer.end is not None:
-                parts.append((layer.finish, None))
-            for part, record in parts:
-                is_recorded = (
-                    recorder is not None and record is not None and record(recorder, has_update=bool(self._pieces))
-                )
-                if not is_recorded:
-                    recorder = operators.recorder()  # the next part begins another recording
-                piece_recorder = recorder if is_recorded else None
-                if not self._pieces or self._pieces[-1].recorder is not piece_recorder:
-                    self._pieces.append(_Piece(piece_recorder))
-                self._pieces[-1].parts.append(part)
+        self._pieces = _cut(layers, operators, has_update=False)
+        # For narrowed steps: the last layer that stores anything, and what lies on both sides of it.
+        last = max((index for index, layer in enumerate(layers) if layer.stores), default=0)
+        self._before = _cut(layers[:last], operators, has_update=False)
+        self._last_storing = layers[last]
+        self._behind = _cut([_without_mixer(layers[last]), *layers[last + 1 :]], operators, has_update=True)
 
-    def __call__(self, stream: torch.Tensor, rotations: Sequence[Rotation], batch: ForwardBatch) -> torch.Tensor:
-        """stream [T, hidden], overwritten -> the update that is still to be added to it, [T, hidden].
+    def __call__(
+        self, stream: torch.Tensor, rotations: Sequence[Rotation], batch: ForwardBatch
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """stream [T, hidden], overwritten -> the stream, and the update that is still to be added to it, [T, hidden].
+        Both are those of its rows, [R, hidden], where the batch has a narrowing.
 
         rotations: those of the step; DecoderLayer.rotation is an index into them.
         """
-        runner = batch.attention if isinstance(batch.attention, RunsRecordings) else None
-        update: torch.Tensor | None = None
-        for piece in self._pieces:
-            recorder = piece.recorder
-            if runner is not None and recorder is not None and (batch.adapters is None or recorder.has_adapters):
-                update = runner.run_recorded(recorder, stream, update, rotations, batch.adapters)
-                continue
-            for part in piece.parts:
-                update = part(stream, update, rotations, batch)
-        assert update is not None, "a decoder has layers"
-        return update
+        narrowing = batch.narrowing
+        if narrowing is None:
+            update = _run(self._pieces, stream, None, rotations, batch)
+            assert update is not None, "a decoder has layers"
+            return stream, update
+        update = _run(self._before, stream, None, rotations, batch)
+        update = self._last_storing.mix_narrowed(stream, update, rotations, batch)
+        stream = stream.index_select(0, narrowing.rows)
+        if narrowing.batch is None:
+            return stream, update
+        inner = narrowing.batch
+        if batch.layer_inputs is not None:
+            inner = replace(inner, layer_inputs=batch.layer_inputs.index_select(0, narrowing.rows))
+        turned = [rotation.of_rows(narrowing.rows) for rotation in rotations]
+        update = _run(self._behind, stream, update, turned, inner)
+        assert update is not None
+        return stream, update
+
+
+def _without_mixer(layer: DecoderLayer) -> DecoderLayer:
+    return replace(layer, mixer=None, mixer_norm=None)
+
+
+def _cut(layers: Sequence[DecoderLayer], operators: Operators, *, has_update: bool) -> list[_Piece]:
+    """has_update: whether the first part has an update to add to the stream."""
+    pieces: list[_Piece] = []
+    recorder = operators.recorder()
+    for layer in layers:
+        parts: list[tuple[_Part, _Record | None]] = []
+        if layer.mixer is not None:
+            parts.append((layer.mix, layer.record_mixer))
+        if layer.mlp is not None:
+            parts.append((layer.feed_forward, layer.record_feed_forward))
+        if layer.end is not None:
+            parts.append((layer.finish, None))
+        for part, record in parts:
+            is_recorded = recorder is not None and record is not None and record(recorder, has_update=has_update)
+            has_update = True
+            if not is_recorded:
+                recorder = operators.recorder()  # the next part begins another recording
+            piece_recorder = recorder if is_recorded else None
+            if not pieces or pieces[-1].recorder is not piece_recorder:
+                pieces.append(_Piece(piece_recorder))
+            pieces[-1].parts.append(part)
+    return pieces
+
+
+def _run(
+    pieces: Sequence[_Piece],
+    stream: torch.Tensor,
+    update: torch.Tensor | None,
+    rotations: Sequence[Rotation],
+    batch: ForwardBatch,
+) -> torch.Tensor | None:
+    """Adds updates to the stream; returns the one that is still to be added."""
+    runner = batch.attention if isinstance(batch.attention, RunsRecordings) else None
+    for piece in pieces:
+        recorder = piece.recorder
+        if runner is not None and recorder is not None and (batch.adapters is None or recorder.has_adapters):
+            update = runner.run_recorded(recorder, stream, update, rotations, batch.adapters)
+            continue
+        for part in piece.parts:
+            update = part(stream, update, rotations, batch)
+    return update

@@ -8,6 +8,7 @@ import torch
 
 from engine.attention.backend import AttentionShape, ForwardBatch, HeadNorms
 from engine.attention.rotation import Rotation
+from engine.layers.attention import attend_narrowed
 from engine.layers.linear import Linear
 
 
@@ -31,3 +32,12 @@ class GatedAttention:
         heads = self._qkv(x).view(x.shape[0], -1, self._shape.head_dim)
         attended = batch.attention.attend(self._layer_id, heads, rotation, self._head_norms)
         return self._output(attended.mul_(self._gate(x).sigmoid_()))
+
+    def narrowed(self, x: torch.Tensor, rotation: Rotation | None, batch: ForwardBatch) -> torch.Tensor:
+        """As NarrowingMixer.narrowed."""
+        assert batch.narrowing is not None
+        heads = self._qkv(x).view(x.shape[0], -1, self._shape.head_dim)
+        attended = attend_narrowed(self._layer_id, self._shape, heads, rotation, self._head_norms, batch)
+        if attended is None:
+            return x[:0]
+        return self._output(attended.mul_(self._gate(x.index_select(0, batch.narrowing.rows)).sigmoid_()))

@@ -4,7 +4,7 @@ import torch
 
 from engine.attention.backend import ForwardBatch
 from engine.attention.rotation import Rotation
-from engine.layers.decoder import Mixer
+from engine.layers.mixer import Mixer, narrowed
 from engine.layers.mlp import FeedForward
 
 
@@ -19,8 +19,14 @@ class ScaledMixer:
 
     def __call__(self, x: torch.Tensor, rotation: Rotation | None, batch: ForwardBatch) -> torch.Tensor:
         """x [T, hidden] -> [T, hidden]."""
-        scaled = x if self._input_factor == 1.0 else x * self._input_factor
-        return self._mixer(scaled, rotation, batch).mul_(self._output_factor)
+        return self._mixer(self._scaled(x), rotation, batch).mul_(self._output_factor)
+
+    def narrowed(self, x: torch.Tensor, rotation: Rotation | None, batch: ForwardBatch) -> torch.Tensor:
+        """As NarrowingMixer.narrowed."""
+        return narrowed(self._mixer, self._scaled(x), rotation, batch).mul_(self._output_factor)
+
+    def _scaled(self, x: torch.Tensor) -> torch.Tensor:
+        return x if self._input_factor == 1.0 else x * self._input_factor
 
 
 class ScaledFeedForward:

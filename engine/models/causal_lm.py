@@ -27,6 +27,11 @@ class CausalLM(Protocol):
         ...
 
     @property
+    def narrows(self) -> bool:
+        """Whether forward follows ForwardBatch.narrowing."""
+        ...
+
+    @property
     def vocab_size(self) -> int:
         """Number of logits in a row."""
         ...
@@ -37,7 +42,8 @@ class CausalLM(Protocol):
         ...
 
     def forward(self, batch: ForwardBatch) -> torch.Tensor:
-        """Final hidden states of a step's tokens, [T, hidden]; writes their keys, values and states to pages."""
+        """Final hidden states of a step's tokens, [T, hidden], or of the rows of its narrowing, [R, hidden]; writes the
+        keys, values and states of all tokens to pages."""
         ...
 
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:

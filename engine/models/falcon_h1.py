@@ -9,10 +9,11 @@ from engine.attention.backend import AttentionShape, ForwardBatch
 from engine.attention.rotation import Rotation
 from engine.errors import CheckpointError
 from engine.kernels.operators import Activation
-from engine.layers.decoder import DecoderLayer, Mixer
+from engine.layers.decoder import DecoderLayer
 from engine.layers.embedding import TokenEmbedding
 from engine.layers.linear import Linear
 from engine.layers.mamba2 import Mamba2, Mamba2Sizes, Mamba2Weights
+from engine.layers.mixer import Mixer
 from engine.layers.norm import RMSNorm
 from engine.layers.scaled import ScaledMixer
 from engine.layers.weights import WeightSource

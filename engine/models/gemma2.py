@@ -109,6 +109,7 @@ class Gemma:
 
     state_shapes: tuple[StateShape, ...] = ()
     is_capturable = True
+    narrows = True
 
     def __init__(self, config: GemmaConfig, weights: WeightSource) -> None:
         self.vocab_size = config.vocab_size
@@ -130,10 +131,10 @@ class Gemma:
         self._logit_softcap = config.logit_softcap
 
     def forward(self, batch: ForwardBatch) -> torch.Tensor:
-        """Final hidden states of the step's tokens, [T, hidden]; writes their keys and values."""
+        """Final hidden states as in CausalLM.forward, [T or R, hidden]; writes the tokens' keys and values."""
         hidden = self._tokens(batch.token_ids) * self._embedding_scale
         rotations = [rotary.at(batch.positions) for rotary in self._rotaries]
-        return self._norm(hidden, self._layers(hidden, rotations, batch))
+        return self._norm(*self._layers(hidden, rotations, batch))
 
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
         """hidden [rows, hidden] -> [rows, vocab_size]."""

@@ -118,6 +118,7 @@ class Gemma3n:
 
     state_shapes: tuple[StateShape, ...] = ()
     is_capturable = True
+    narrows = False
 
     def __init__(self, config: Gemma3nConfig, weights: WeightSource) -> None:
         self.vocab_size = config.vocab_size

@@ -152,6 +152,7 @@ class Gemma4:
     """A CausalLM with the settings of Gemma4Config."""
 
     state_shapes: tuple[StateShape, ...] = ()
+    narrows = True
 
     def __init__(self, config: Gemma4Config, weights: WeightSource) -> None:
         self.vocab_size = config.vocab_size
@@ -176,12 +177,12 @@ class Gemma4:
         self._logit_softcap = config.logit_softcap
 
     def forward(self, batch: ForwardBatch) -> torch.Tensor:
-        """Final hidden states of the step's tokens, [T, hidden]; writes their keys and values."""
+        """Final hidden states as in CausalLM.forward, [T or R, hidden]; writes the tokens' keys and values."""
         hidden = self._tokens(batch.token_ids) * self._embedding_scale
         if self._layer_inputs is not None:
             batch = replace(batch, layer_inputs=self._layer_inputs(batch.token_ids, hidden))
         rotations = [rotary.at(batch.positions) for rotary in self._rotaries]
-        return self._norm(hidden, self._layers(hidden, rotations, batch))
+        return self._norm(*self._layers(hidden, rotations, batch))
 
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
         """hidden [rows, hidden] -> [rows, vocab_size]."""

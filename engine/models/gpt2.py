@@ -31,6 +31,7 @@ class GPT2:
 
     state_shapes: tuple[StateShape, ...] = ()
     is_capturable = True
+    narrows = True
 
     def __init__(self, config: ConfigReader, weights: WeightSource) -> None:
         config.expect("scale_attn_weights", True)
@@ -55,9 +56,9 @@ class GPT2:
         self._norm = LayerNorm.load(weights, f"{prefix}ln_f", hidden, config.get("layer_norm_epsilon", float, 1e-5))
 
     def forward(self, batch: ForwardBatch) -> torch.Tensor:
-        """Final hidden states of the step's tokens, [T, hidden]; writes their keys and values."""
+        """Final hidden states as in CausalLM.forward, [T or R, hidden]; writes the tokens' keys and values."""
         hidden = self._tokens(batch.token_ids) + self._positions(batch.positions)
-        return self._norm(hidden, self._layers(hidden, (), batch))
+        return self._norm(*self._layers(hidden, (), batch))
 
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
         """hidden [rows, hidden] -> [rows, vocab_size]."""

@@ -32,6 +32,7 @@ class GPTNeoX:
 
     state_shapes: tuple[StateShape, ...] = ()
     is_capturable = True
+    narrows = True
 
     def __init__(self, config: ConfigReader, weights: WeightSource) -> None:
         hidden = config.require("hidden_size", int)
@@ -55,10 +56,9 @@ class GPTNeoX:
         self._norm = LayerNorm.load(weights, "gpt_neox.final_layer_norm", hidden, eps)
 
     def forward(self, batch: ForwardBatch) -> torch.Tensor:
-        """Final hidden states of the step's tokens, [T, hidden]; writes their keys and values."""
+        """Final hidden states as in CausalLM.forward, [T or R, hidden]; writes the tokens' keys and values."""
         hidden = self._tokens(batch.token_ids)
-        update = self._layers(hidden, [self._rotary.at(batch.positions)], batch)
-        return self._norm(hidden, update)
+        return self._norm(*self._layers(hidden, [self._rotary.at(batch.positions)], batch))
 
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
         """hidden [rows, hidden] -> [rows, vocab_size]."""

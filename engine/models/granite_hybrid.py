@@ -2,11 +2,12 @@
 multipliers of embeddings, scores, residual updates and logits."""
 
 from engine.kernels.operators import PLAIN_EXPERTS, Routing
-from engine.layers.decoder import DecoderLayer, Mixer
+from engine.layers.decoder import DecoderLayer
 from engine.layers.embedding import TokenEmbedding
 from engine.layers.experts import Experts, WithSharedExpert
 from engine.layers.linear import Linear
 from engine.layers.mamba2 import Mamba2, Mamba2Weights
+from engine.layers.mixer import Mixer
 from engine.layers.mlp import FeedForward, GatedMLP
 from engine.layers.norm import RMSNorm
 from engine.layers.scaled import ScaledFeedForward, ScaledMixer

@@ -11,10 +11,11 @@ from engine.attention.backend import AttentionShape, ForwardBatch, StateShape
 from engine.errors import CheckpointError
 from engine.json_files import quoted
 from engine.layers.attention import SelfAttention
-from engine.layers.decoder import Decoder, DecoderLayer, Mixer
+from engine.layers.decoder import Decoder, DecoderLayer
 from engine.layers.embedding import TokenEmbedding
 from engine.layers.linear import Linear
 from engine.layers.mamba2 import Mamba2Sizes
+from engine.layers.mixer import Mixer
 from engine.layers.mlp import FeedForward
 from engine.layers.norm import RMSNorm
 from engine.layers.rotary import Rotary
@@ -52,6 +53,8 @@ class HybridKinds:
 class HybridLM:
     """A CausalLM of these parts."""
 
+    narrows = True
+
     def __init__(self, parts: HybridParts, weights: WeightSource) -> None:
         self.vocab_size = parts.vocab_size
         self.max_positions = parts.max_positions
@@ -62,13 +65,13 @@ class HybridLM:
         self.is_capturable = self._layers.is_capturable
 
     def forward(self, batch: ForwardBatch) -> torch.Tensor:
-        """Final hidden states of the step's tokens, [T, hidden]; writes their keys, values and states."""
+        """Final hidden states as in CausalLM.forward, [T or R, hidden]; writes the tokens' keys, values and states."""
         parts = self._parts
         hidden = parts.tokens(batch.token_ids)
         if parts.embedding_factor != 1.0:
             hidden *= parts.embedding_factor
         rotations = () if parts.rotary is None else (parts.rotary.at(batch.positions),)
-        return parts.norm(hidden, self._layers(hidden, rotations, batch))
+        return parts.norm(*self._layers(hidden, rotations, batch))
 
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
         """hidden [rows, hidden] -> [rows, vocab_size]."""

@@ -8,11 +8,12 @@ import torch
 from engine.attention.backend import AttentionShape
 from engine.errors import CheckpointError
 from engine.kernels.operators import ExpertGroups, Routing
-from engine.layers.decoder import DecoderLayer, Mixer
+from engine.layers.decoder import DecoderLayer
 from engine.layers.embedding import TokenEmbedding
 from engine.layers.experts import ExpertNames, load_expert
 from engine.layers.kimi_delta import KimiDelta, KimiDeltaSizes
 from engine.layers.latent_attention import LatentAttention
+from engine.layers.mixer import Mixer
 from engine.layers.mlp import FeedForward
 from engine.layers.norm import RMSNorm
 from engine.layers.weights import WeightSource

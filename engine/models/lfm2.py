@@ -4,10 +4,11 @@ from collections.abc import Callable
 
 from engine.attention.backend import AttentionShape, HeadNorms
 from engine.layers.attention import SelfAttention
-from engine.layers.decoder import DecoderLayer, Mixer
+from engine.layers.decoder import DecoderLayer
 from engine.layers.embedding import TokenEmbedding
 from engine.layers.experts import ExpertNames, load_expert
 from engine.layers.linear import Linear
+from engine.layers.mixer import Mixer
 from engine.layers.mlp import FeedForward
 from engine.layers.norm import RMSNorm
 from engine.layers.short_conv import ShortConv

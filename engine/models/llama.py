@@ -128,6 +128,7 @@ class Llama:
     """A CausalLM with the settings of LlamaConfig."""
 
     state_shapes: tuple[StateShape, ...] = ()
+    narrows = True
 
     def __init__(self, config: LlamaConfig, weights: WeightSource) -> None:
         self.vocab_size = config.vocab_size
@@ -154,12 +155,11 @@ class Llama:
         self._norm = config.load_norm(weights, config.norm_name, config.hidden_size, config.norm_eps)
 
     def forward(self, batch: ForwardBatch) -> torch.Tensor:
-        """Final hidden states of the step's tokens, [T, hidden]; writes their keys and values."""
+        """Final hidden states as in CausalLM.forward, [T or R, hidden]; writes the tokens' keys and values."""
         hidden = self._tokens(batch.token_ids)
         if self._embedding_scale != 1.0:
             hidden *= self._embedding_scale
-        update = self._layers(hidden, [rotary.at(batch.positions) for rotary in self._rotaries], batch)
-        return self._norm(hidden, update)
+        return self._norm(*self._layers(hidden, [rotary.at(batch.positions) for rotary in self._rotaries], batch))
 
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
         """hidden [rows, hidden] -> [rows, vocab_size]."""

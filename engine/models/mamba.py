@@ -7,9 +7,9 @@ from dataclasses import replace
 import torch
 
 from engine.attention.backend import AttentionShape, ForwardBatch, StateShape
-from engine.layers.decoder import Mixer
 from engine.layers.embedding import TokenEmbedding
 from engine.layers.mamba import Mamba, MambaSizes, MambaWeights
+from engine.layers.mixer import Mixer
 from engine.layers.norm import RMSNorm
 from engine.layers.weights import WeightSource
 from engine.models.config_reader import ConfigReader
@@ -69,6 +69,7 @@ class MambaLM:
         self.max_positions = config.get("max_position_embeddings", int, _CONTEXT)
         self.state_shapes = num_layers * layer_states
         self.is_capturable = weights.operators.state_kernels.is_capturable
+        self.narrows = False  # the last layer of such a model needs all rows for nearly all of its work
         self._dtype = weights.dtype
         self._residual_dtype = torch.float32 if config.get("residual_in_fp32", bool, True) else weights.dtype
         name = "embeddings" if "backbone.embeddings.weight" in weights else "embedding"  # newer and older checkpoints

@@ -29,6 +29,7 @@ class OPT:
 
     state_shapes: tuple[StateShape, ...] = ()
     is_capturable = True
+    narrows = True
 
     def __init__(self, config: ConfigReader, weights: WeightSource) -> None:
         hidden = config.require("hidden_size", int)
@@ -56,9 +57,9 @@ class OPT:
         self._norm = LayerNorm.load(weights, f"{prefix}.final_layer_norm", hidden, _EPS)
 
     def forward(self, batch: ForwardBatch) -> torch.Tensor:
-        """Final hidden states of the step's tokens, [T, hidden]; writes their keys and values."""
+        """Final hidden states as in CausalLM.forward, [T or R, hidden]; writes the tokens' keys and values."""
         hidden = self._tokens(batch.token_ids) + self._positions(batch.positions + _FIRST_POSITION)
-        return self._norm(hidden, self._layers(hidden, (), batch))
+        return self._norm(*self._layers(hidden, (), batch))
 
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
         """hidden [rows, hidden] -> [rows, vocab_size]."""

@@ -7,12 +7,13 @@ import torch
 
 from engine.attention.backend import AttentionShape, ForwardBatch, HeadNorms
 from engine.errors import CheckpointError
-from engine.layers.decoder import Decoder, DecoderLayer, Mixer
+from engine.layers.decoder import Decoder, DecoderLayer
 from engine.layers.delta_net import DeltaNet, DeltaShare, DeltaSizes
 from engine.layers.embedding import TokenEmbedding
 from engine.layers.gated_attention import GatedAttention
 from engine.layers.heads import HeadShare
 from engine.layers.linear import Linear, ungrouped
+from engine.layers.mixer import Mixer
 from engine.layers.norm import RMSNorm, scales_around_one
 from engine.layers.weights import WeightSource
 from engine.models.config_reader import ConfigReader
@@ -36,6 +37,8 @@ def qwen3_next(config: ConfigReader, weights: WeightSource) -> "Qwen3Next":
 
 class Qwen3Next:
     """A CausalLM of gated delta nets and layers with gated attention."""
+
+    narrows = True
 
     def __init__(
         self,
@@ -82,9 +85,9 @@ class Qwen3Next:
         self._norm = RMSNorm.around_one(weights, "model.norm", hidden, eps)
 
     def forward(self, batch: ForwardBatch) -> torch.Tensor:
-        """Final hidden states of the step's tokens, [T, hidden]; writes their keys, values and states."""
+        """Final hidden states as in CausalLM.forward, [T or R, hidden]; writes the tokens' keys, values and states."""
         hidden = self._tokens(batch.token_ids)
-        return self._norm(hidden, self._layers(hidden, [self._rotary.at(batch.positions)], batch))
+        return self._norm(*self._layers(hidden, [self._rotary.at(batch.positions)], batch))
 
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
         """hidden [rows, hidden] -> [rows, vocab_size]."""

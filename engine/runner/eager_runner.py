@@ -16,6 +16,7 @@ import torch
 from engine.attention import choose_backend
 from engine.attention.backend import AttentionBackend, ForwardBatch, StepLayout
 from engine.attention.layout import small_pages
+from engine.attention.narrowing import narrow, rows_of
 from engine.attention.state_pages import StatePages
 from engine.batch import (
     PENDING_TOKEN,
@@ -41,7 +42,7 @@ from engine.prompt_reading import RowsRead
 from engine.runner.host_mirror import HostMirror
 from engine.runner.pool import zeroed_pool
 from engine.runner.runner import run_step
-from engine.sampling.prompt_rows import read_rows
+from engine.sampling.prompt_rows import any_read, read_rows
 from engine.sampling.sampler import SamplingRow, sample
 from engine.sampling_params import SamplingParams
 
@@ -127,9 +128,7 @@ class EagerRunner:
         sampling: torch.Tensor | None = None
         read: tuple[RowsRead | None, ...] = ()
         if plan.sequences:
-            hidden, sampled_rows = self._forward(plan.sequences)
-            sampling = hidden.index_select(0, sampled_rows)
-            read = read_rows(plan.sequences, hidden, self._model.logits)
+            sampling, read = self._forward(plan.sequences)
         unsampled = _Unsampled(plan, sampling, read, time.perf_counter() - started - move_s, move_s)
         if plan.needs_masks:
             self._unsampled = unsampled
@@ -184,16 +183,16 @@ class EagerRunner:
             destinations = torch.tensor([copy.dst for copy in group], device=self._device)
             copy_pages(self._pages[name], sources, destinations)
 
-    def _forward(self, sequences: tuple[ScheduledSequence, ...]) -> tuple[torch.Tensor, torch.Tensor]:
-        """Final hidden states of all tokens, [T, hidden], and the rows after which tokens are sampled, int64: the last
-        token of each sequence that samples, and those before its proposed tokens."""
+    def _forward(self, sequences: tuple[ScheduledSequence, ...]) -> tuple[torch.Tensor, tuple[RowsRead | None, ...]]:
+        """Final hidden states of the rows after which tokens are sampled, [rows, hidden]: the last token of each
+        sequence that samples, and those before its proposed tokens. And what is read of prompts."""
         count = len(sequences)
         lengths = np.fromiter((len(s.token_ids) for s in sequences), np.int64, count)
         starts = np.fromiter((s.start for s in sequences), np.int64, count)
         slots = np.fromiter((s.slot for s in sequences), np.int64, count)
         token_ids = np.fromiter(chain.from_iterable(s.token_ids for s in sequences), np.int64, int(lengths.sum()))
-        last_rows = np.cumsum(lengths) - 1
         if self.max_in_flight > 1:
+            last_rows = np.cumsum(lengths) - 1
             last = token_ids[last_rows]
             token_ids[last_rows] = np.where(last == PENDING_TOKEN, self._newest_tokens[slots], last)
         longest = int((starts + lengths).max())
@@ -215,15 +214,14 @@ class EagerRunner:
             states=self._states.begin(layout),
             adapters=adapters,
         )
+        wanted = np.fromiter((s.num_drafts + 1 if s.num_samples else 0 for s in sequences), np.int64, count)
+        if self._model.narrows and not any_read(sequences):
+            batch = narrow(batch, layout, wanted, self._backend.begin)
         hidden = self._model.forward(batch)
-        num_drafts = np.fromiter((s.num_drafts for s in sequences), np.int64, count)
-        wanted = np.fromiter((s.num_samples > 0 for s in sequences), np.bool_, count)
-        rows = last_rows[wanted]
-        if num_drafts.any():
-            rows = np.concatenate(
-                [np.arange(row - k, row + 1) for row, k in zip(rows, num_drafts[wanted], strict=True)]
-            )
-        return hidden, torch.from_numpy(rows).to(self._device)
+        if batch.narrowing is not None:
+            return hidden, ()
+        rows = torch.from_numpy(rows_of(layout, wanted)).to(self._device)
+        return hidden.index_select(0, rows), read_rows(sequences, hidden, self._model.logits)
 
     def _sample(
         self, sequences: tuple[ScheduledSequence, ...], hidden: torch.Tensor, masks: TokenMasks | None

@@ -16,12 +16,17 @@ ROWS_AT_ONCE = 64
 _UNITS = 2.0**30
 
 
+def any_read(sequences: Sequence[ScheduledSequence]) -> bool:
+    """Whether a sequence of the step asks for anything of its rows."""
+    return any(sequence.scored is not None or sequence.pooled is not None for sequence in sequences)
+
+
 def read_rows(
     sequences: Sequence[ScheduledSequence], hidden: torch.Tensor, logits_of: Callable[[torch.Tensor], torch.Tensor]
 ) -> tuple[RowsRead | None, ...]:
     """What the sequences of a step ask for; an empty tuple where none asks. hidden: final hidden states of all tokens
     of the step, [T, H]; logits_of: [R, H] -> [R, V]."""
-    if all(sequence.scored is None and sequence.pooled is None for sequence in sequences):
+    if not any_read(sequences):
         return ()
     read: list[RowsRead | None] = []
     start = 0

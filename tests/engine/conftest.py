@@ -1,4 +1,5 @@
-"""Fixtures of the engine's tests: tiny checkpoints, written once in a test run, and swap costs without a clock."""
+"""Fixtures of the engine's tests: tiny checkpoints, written once in a test run, swap costs without a clock, and short
+prompts that are narrowed."""
 
 from collections.abc import Callable, Generator
 from functools import cache
@@ -32,3 +33,11 @@ def _swapping_costs_nothing(request: pytest.FixtureRequest) -> Generator[None, N
         return
     with swapping_costs_nothing():
         yield
+
+
+@pytest.fixture(autouse=True)
+def _prompts_of_tests_are_narrowed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Prompts are much shorter than those that are worth it; those in small chunks stay whole."""
+    from engine.attention import narrowing
+
+    monkeypatch.setattr(narrowing, "MIN_ROWS_SAVED", 8)

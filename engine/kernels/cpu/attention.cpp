@@ -338,12 +338,12 @@ AttentionPlan plan_attention(const AttentionLayer& layer, const StepSequences& s
   for (int64_t b = 0; b < sequences.count; b++) {
     const int64_t start = sequences.starts[b], length = sequences.lengths[b], end = start + length;
     const int64_t begin = first_visible(layer, start) / kSplit * kSplit;
-    for (int64_t token = start; length > 1 && token < end;) {
+    for (int64_t token = start; (length > 1 || !layer.reads) && token < end;) {
       const int64_t last = std::min(end, (token / layer.page_tokens + 1) * layer.page_tokens);
       plan.runs.push_back({b, first_row + token - start, token, last - token});
       token = last;
     }
-    for (int64_t k = 0; k < layer.num_kv_heads; k++) {
+    for (int64_t k = 0; layer.reads && k < layer.num_kv_heads; k++) {
       if (length <= kDecodeTokens && end - begin > kSplit) {
         plan.merges.push_back({b, k, first_row, start, length, begin, end, plan.num_partials, false});
         for (int64_t token = begin; token < end; token += kSplit) {

@@ -24,7 +24,8 @@ struct AttentionLayer {
   void* pages;         // the layer's part of small page 0
   int64_t page_stride;  // elements of the type in pages
   int64_t has_int8_pages;  // 0: pages hold the type that is computed with
-  int64_t stores;          // 0: a layer that reads another layer's keys and values; its rows are query heads alone
+  int64_t stores;          // 0: keys and values have been stored, by this or another layer; rows are query heads alone
+  int64_t reads;           // 0: keys and values are stored and no query reads them; there is no output
   int64_t window;       // tokens that a query reads, its own included; 0: all
   int64_t chunk;        // a query reads its own chunk of that many tokens, up to itself; 0: all
   int64_t normalizes_values;           // value heads have a norm without weights
@@ -78,8 +79,10 @@ struct PageRun {
 // sums of split contexts.
 struct AttentionPlan {
   std::vector<AttentionItem> items, merges;
-  std::vector<PageRun> runs;  // for sequences with several tokens in the step; work items store single tokens
+  std::vector<PageRun> runs;  // where no item stores them: work items store the single tokens of sequences
   int64_t num_partials = 0, most_queries = 0;
+
+  bool is_empty() const { return items.empty() && runs.empty(); }
 };
 
 // The plan for one step and all layers of this layer's type. Called once per step and type.

@@ -26,7 +26,7 @@ class Run {
       if (steps[i].kind != kAttention) continue;
       const AttentionLayer& layer = *steps[i].attention;
       AttentionPlan& plan = plans_[layer.type];
-      if (plan.items.empty()) plan = plan_attention(layer, inputs.sequences);
+      if (plan.is_empty()) plan = plan_attention(layer, inputs.sequences);
       partials = std::max(partials, attention_partials(layer, plan));
     }
     partials_.resize(partials);

@@ -33,6 +33,7 @@ class AttentionLayer(ctypes.Structure):
         ("page_stride", _I),
         ("has_int8_pages", _I),
         ("stores", _I),
+        ("reads", _I),
         ("window", _I),
         ("chunk", _I),
         ("normalizes_values", _I),

@@ -69,6 +69,7 @@ class TransformersModel:
 
     state_shapes: tuple[StateShape, ...] = ()
     is_capturable = False
+    narrows = False
 
     def __init__(
         self,

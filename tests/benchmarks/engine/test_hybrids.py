@@ -35,10 +35,21 @@ def test_products_count_the_weights_that_tokens_pass(tmp_path: Path) -> None:
         "model.layers.0.norm.weight": (8,),
         "model.layers.0.conv1d.weight": (8, 1, 4),
         "model.layers.0.self_attn.q_proj.weight": (8, 8),
-        **{f"model.layers.0.experts.{expert}.weight": (8, 4) for expert in range(4)},
+        "model.layers.1.self_attn.q_proj.weight": (8, 8),
+        "model.layers.1.self_attn.k_proj.weight": (4, 8),
+        **{f"model.layers.{layer}.experts.{expert}.weight": (8, 4) for expert in range(4) for layer in range(2)},
     }
     save_file({name: torch.zeros(shape) for name, shape in shapes.items()}, tmp_path / "model.safetensors")
-    assert products_of(tmp_path) == Products(dense=64, experts=128, head=80, expert_share=0.25, attention=32)
+    assert products_of(tmp_path) == Products(
+        dense=160,
+        experts=256,
+        head=80,
+        expert_share=0.25,
+        attention=64,
+        last_dense=64,
+        last_experts=128,
+        last_attention=32,
+    )
 
 
 def test_later_turns_find_what_earlier_ones_computed_and_nothing_without_caching(tmp_path: Path) -> None:

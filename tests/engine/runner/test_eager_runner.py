@@ -8,10 +8,12 @@ from pathlib import Path
 import pytest
 import torch
 
+from engine.attention.backend import ForwardBatch
 from engine.batch import PENDING_TOKEN, PageCopy, PageMove, PageTableUpdate, SampledToken, ScheduledSequence, StepPlan
 from engine.config import EngineConfig
 from engine.errors import CheckpointError
 from engine.llm import LLM
+from engine.prompt_reading import PooledRows
 from engine.runner import EagerRunner, LoadedModel, load_runner
 from engine.runner.device.device_runner import DeviceRunner
 from engine.runner.runner import Runner, run_step
@@ -118,6 +120,26 @@ def test_an_unfinished_prompt_draws_nothing(loaded: LoadedModel) -> None:
     samples = run(runner, share(0, random_prompt(1, 6)), unfinished, updates=updates)
     assert [len(tokens) for tokens in samples] == [1, 0]
     assert run(runner, unfinished) == ((),)
+
+
+def test_only_rows_that_are_read_leave_the_model(tiny_model: TinyModels, monkeypatch: pytest.MonkeyPatch) -> None:
+    runner = load_eager(tiny_model("llama").folder).runner
+    assert isinstance(runner, EagerRunner)
+    forward, counts = runner._model.forward, []
+
+    def counted(batch: ForwardBatch) -> torch.Tensor:
+        hidden = forward(batch)
+        counts.append(len(hidden))
+        return hidden
+
+    monkeypatch.setattr(runner._model, "forward", counted)
+    prompt = random_prompt(1, 20)
+    updates = (pages(runner, 0, [1, 2, 3, 4, 5]),)
+    run(runner, share(0, prompt), updates=updates)
+    run(runner, share(0, prompt, num_samples=0, seeds=()), updates=updates)
+    run(runner, share(0, prompt, pooled=PooledRows(0, 20)), updates=updates)
+    run(runner, share(0, prompt[:5]), updates=updates)  # so few rows are not worth it
+    assert counts == [1, 0, 20, 5]
 
 
 def test_a_plan_without_sequences_is_only_housekeeping(loaded: LoadedModel) -> None:
