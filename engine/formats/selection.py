@@ -2,6 +2,7 @@
 
 from engine.errors import CheckpointError
 from engine.formats.awq import Awq
+from engine.formats.bitsandbytes import BitsAndBytes
 from engine.formats.compressed_tensors import CompressedTensors
 from engine.formats.format import QuantisedFormat
 from engine.formats.fp8 import Fp8
@@ -32,4 +33,6 @@ def read_format(config: ConfigReader) -> QuantisedFormat | None:
             return Fp8.from_config(found[0])
         case "mxfp4":
             return Mxfp4()
+        case "bitsandbytes":
+            return BitsAndBytes.from_config(found[0])
     raise CheckpointError(f"config.json: a checkpoint quantised by {quoted(method)} is not served")

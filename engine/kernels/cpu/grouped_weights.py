@@ -1,7 +1,8 @@
 """Quantised matrices in the layout of grouped.h: panels of codes, and scales in float16.
 
-Float16 holds a scale relative to the largest one of its output, so its range is never left. Codes whose code book is no
-list of small integers (FP8) become codes of 8 bits in groups of 32: the product's integers need that.
+Float16 holds a scale relative to the largest one of its output, so its range is never left. The product needs code
+books of integers: those of 4 bits that are none (NF4) are rounded to 127 steps of their largest value, codes of 8 bits
+(FP8) become plain ones in groups of 32.
 """
 
 import math
@@ -21,6 +22,7 @@ _CODES = {4: 8, 5: 32, 6: 16, 8: 8}  #: columns of a step by bits of a code, as 
 _WIDE_STEP = 64  #: columns to which inputs without groups are padded, so that they fall into large blocks
 _REGROUPED = 32  #: inputs of a group of rounded FP8
 _LARGEST_BYTE = 255
+_BOOK_STEPS = 127  #: from 0 to the largest value of a rounded code book
 
 
 class PackedGroups:
@@ -89,19 +91,27 @@ def _integer_book(matrix: QuantisedMatrix, *, has_values: bool) -> tuple[torch.T
     book = matrix.book
     if book is None:
         return None, matrix
-    steps = book.sort().values.diff()
-    step = float(steps[steps > 0].min()) if bool((steps > 0).any()) else 1.0
-    bytes_of = (book - book.min()) / step
-    zero = -float(book.min()) / step
-    is_whole = bool((bytes_of == bytes_of.round()).all()) and zero == round(zero)
-    if matrix.bits == 4 and is_whole and float(bytes_of.max()) <= _LARGEST_BYTE and matrix.zeros == 0:
-        return bytes_of.to(torch.uint8), replace(matrix, scales=matrix.scales * step, zeros=round(zero), book=None)
+    if matrix.bits == 4 and matrix.zeros == 0:
+        step = _step_of(book)
+        bytes_of, zero = ((book - book.min()) / step).round(), round(-float(book.min()) / step)
+        return bytes_of.to(torch.uint8), replace(matrix, scales=matrix.scales * step, zeros=zero, book=None)
     if not has_values:
         empty = hollow(matrix.shape, 8, math.gcd(_REGROUPED, matrix.shape[1]))
         return None, replace(empty, order=matrix.order)
     ordered = matrix.order
     rounded = quantised(replace(matrix, order=None, dtype=torch.float32).dequantised(), 8, _REGROUPED)
     return None, replace(rounded, order=ordered)
+
+
+def _step_of(book: torch.Tensor) -> float:
+    """What the values of a code book are whole multiples of, exactly or rounded."""
+    steps = book.sort().values.diff()
+    step = float(steps[steps > 0].min()) if bool((steps > 0).any()) else 1.0
+    multiples = book / step
+    is_exact = (
+        bool((multiples == multiples.round()).all()) and float(multiples.max() - multiples.min()) <= _LARGEST_BYTE
+    )
+    return step if is_exact else float(book.abs().max()) / _BOOK_STEPS
 
 
 def _padded_inputs(matrix: QuantisedMatrix) -> QuantisedMatrix:

@@ -1,5 +1,6 @@
 """Writes quantised layers as the definitions of the formats say, code by code, and the weights that they stand for."""
 
+import json
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
@@ -163,6 +164,58 @@ def mxfp4(stack: torch.Tensor) -> Packed:
         scales[place] = exponent + 127
         back[(*place[:2], columns)] = values[codes] * 2.0**exponent
     return {"blocks": torch.from_numpy(blocks), "scales": torch.from_numpy(scales)}, torch.from_numpy(back)
+
+
+#: The levels of NF4 (QLoRA, appendix E), and those of FP4, whose sign is the highest bit of a code.
+NF4 = (
+    -1.0,
+    *(-0.6961928009986877, -0.5250730514526367, -0.39491748809814453, -0.28444138169288635, -0.18477343022823334),
+    *(-0.09105003625154495, 0.0, 0.07958029955625534, 0.16093020141124725, 0.24611230194568634, 0.33791524171829224),
+    *(0.44070982933044434, 0.5626170039176941, 0.7229568362236023, 1.0),
+)
+_FP4 = (0.0, 0.0052083333, 0.66666667, 1.0, 0.33333333, 0.5, 0.16666667, 0.25)
+FP4 = (*_FP4, *(-value for value in _FP4))
+
+
+def bitsandbytes_4bit(
+    weight: torch.Tensor, *, kind: str = "nf4", block: int = 64, nested: bool = False, nested_block: int = 256
+) -> Packed:
+    """Blocks run over the rows; the first of two codes is in the high half of a byte. nested: 8-bit scales, rounded to
+    a book of 256 levels around their mean."""
+    book = torch.tensor(NF4 if kind == "nf4" else FP4)
+    flat = weight.flatten()
+    count = -(-len(flat) // block)
+    parts = torch.nn.functional.pad(flat, (0, count * block - len(flat))).view(count, block)
+    scales = parts.abs().amax(dim=1)
+    state: dict[str, object] = {"quant_type": kind, "blocksize": block, "dtype": "float32", "shape": [*weight.shape]}
+    tensors = {"weight.absmax": scales, "weight.quant_map": book}
+    if nested:
+        levels, offset = torch.linspace(-1, 1, 256), float(scales.mean())
+        rows = -(-count // nested_block)
+        centred = torch.nn.functional.pad(scales - offset, (0, rows * nested_block - count)).view(rows, nested_block)
+        largest = centred.abs().amax(dim=1)
+        codes = (centred[..., None] / largest[:, None, None] - levels).abs().argmin(dim=-1)
+        scales = (levels[codes] * largest[:, None]).flatten()[:count] + offset
+        tensors |= {
+            "weight.absmax": codes.flatten()[:count].to(torch.uint8),
+            "weight.nested_absmax": largest,
+            "weight.nested_quant_map": levels,
+        }
+        state |= {"nested_blocksize": nested_block, "nested_dtype": "float32", "nested_offset": offset}
+    nearest = (parts[..., None] / scales[:, None, None] - book).abs().argmin(dim=-1)
+    weights = (book[nearest] * scales[:, None]).flatten()[: len(flat)].view(weight.shape)
+    codes = torch.nn.functional.pad(nearest.flatten()[: len(flat)], (0, len(flat) % 2)).view(-1, 2).to(torch.uint8)
+    text = torch.tensor(list(json.dumps(state).encode()), dtype=torch.uint8)
+    tensors |= {"weight": (codes[:, :1] << 4) | codes[:, 1:], f"weight.quant_state.bitsandbytes__{kind}": text}
+    return tensors, weights
+
+
+def bitsandbytes_int8(weight: torch.Tensor) -> Packed:
+    """Each output is rounded to 127 steps of its largest weight."""
+    largest = weight.abs().amax(dim=1)
+    codes = (weight * (127 / largest[:, None])).round().to(torch.int8)
+    tensors = {"weight": codes, "SCB": largest, "weight_format": torch.tensor(0, dtype=torch.uint8)}
+    return tensors, codes.float() * (largest[:, None] / 127)
 
 
 Packer = Callable[[torch.Tensor], Packed]

@@ -34,6 +34,7 @@ def compressed(**weights: object) -> dict[str, Any]:
 
 
 GPTQ = {"quant_method": "gptq", "bits": 4, "group_size": 16, "desc_act": False, "sym": True}
+BITSANDBYTES = {"quant_method": "bitsandbytes", "load_in_4bit": True, "bnb_4bit_quant_type": "nf4"}
 FP8 = {"quant_method": "fp8", "activation_scheme": "dynamic"}
 BY_GROUP = {"strategy": "group", "group_size": 16}
 FORMATS: Mapping[str, tuple[dict[str, Any], Packer]] = {
@@ -63,6 +64,17 @@ FORMATS: Mapping[str, tuple[dict[str, Any], Packer]] = {
     "float by channel": (
         {**compressed(num_bits=8, type="float", strategy="channel"), "format": "float-quantized"},
         packers.fp8_by_output,
+    ),
+    "bitsandbytes nf4": (BITSANDBYTES, packers.bitsandbytes_4bit),
+    "bitsandbytes nf4 nested": (BITSANDBYTES, partial(packers.bitsandbytes_4bit, nested=True, nested_block=16)),
+    "bitsandbytes nf4 across rows": (BITSANDBYTES, partial(packers.bitsandbytes_4bit, block=128)),
+    "bitsandbytes fp4": (
+        {**BITSANDBYTES, "bnb_4bit_quant_type": "fp4"},
+        partial(packers.bitsandbytes_4bit, kind="fp4"),
+    ),
+    "bitsandbytes 8 bits": (
+        {"quant_method": "bitsandbytes", "load_in_8bit": True},
+        packers.bitsandbytes_int8,
     ),
     "fp8": (FP8, partial(packers.fp8, block=None, scale_name="weight_scale")),
     "fp8 by block": (

@@ -123,9 +123,14 @@ def _put(ending: str, tensor: torch.Tensor) -> Callable[[dict[str, torch.Tensor]
     return lambda tensors: tensors.update({f"{LAYER}.{ending}": tensor})
 
 
+def _state(text: str) -> Callable[[dict[str, torch.Tensor]], object]:
+    return _put(STATE, torch.tensor(list(text.encode()), dtype=torch.uint8))
+
+
 def _nothing(_: dict[str, torch.Tensor]) -> None: ...
 
 
+STATE = "weight.quant_state.bitsandbytes__nf4"
 LAYER = "model.layers.0.self_attn.o_proj"  # [48, 96]
 INFINITE = torch.full((6, 48), torch.inf, dtype=torch.float16)
 HOSTILE: Mapping[str, tuple[str, dict[str, Any], Callable[[dict[str, torch.Tensor]], object], str]] = {
@@ -172,6 +177,33 @@ HOSTILE: Mapping[str, tuple[str, dict[str, Any], Callable[[dict[str, torch.Tenso
         _put("weight", torch.full((48, 96), torch.nan).to(torch.float8_e4m3fn)),
         "holds NaN",
     ),
+    "5-bit floats": ("bitsandbytes nf4", {"bnb_4bit_quant_type": "fp5"}, _nothing, "type 'fp5' is not served"),
+    "no scales of blocks": ("bitsandbytes nf4", {}, _drop("weight.absmax"), "no tensor"),
+    "a code book of NaN": ("bitsandbytes nf4", {}, _put("weight.quant_map", torch.full((16,), torch.nan)), "holds NaN"),
+    "no sizes": ("bitsandbytes nf4", {}, _put(STATE, torch.zeros(9, dtype=torch.uint8)), "is no JSON"),
+    "sizes in a list": ("bitsandbytes nf4", {}, _state("[1]"), "is no JSON object"),
+    "endless sizes": ("bitsandbytes nf4", {}, _state("[" * 4000), "is no JSON"),
+    "very long sizes": ("bitsandbytes nf4", {}, _state(" " * 5000), "at most 4096"),
+    "the sizes of another matrix": (
+        "bitsandbytes nf4",
+        {},
+        _state('{"shape": [1, 2]}'),
+        r"is \[1, 2\], the config says",
+    ),
+    "a block of nothing": ("bitsandbytes nf4", {}, _state('{"shape": [48, 96], "blocksize": 0}'), "no size of a block"),
+    "blocks of blocks without end": (
+        "bitsandbytes nf4 nested",
+        {},
+        _state('{"shape": [48, 96], "blocksize": 64, "nested_blocksize": 1000000000000000, "nested_offset": 1}'),
+        "nested_absmax has shape",
+    ),
+    "no offset": (
+        "bitsandbytes nf4 nested",
+        {},
+        _state('{"shape": [48, 96], "blocksize": 64, "nested_blocksize": 16}'),
+        "nested_offset None is no number",
+    ),
+    "no scales of 8 bits": ("bitsandbytes 8 bits", {}, _drop("SCB"), "no tensor"),
     "NaN in scales": ("fp8", {}, _put("weight_scale", torch.tensor(torch.nan)), "hold NaN or infinity"),
 }
 
