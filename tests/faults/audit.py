@@ -75,8 +75,8 @@ async def _num_leases(arena: Arena) -> int:
 
 
 async def _log_of_store(arena: Arena) -> list[tuple[str, str, str]]:
-    """Battle, outcome and id of every vote, read without a controller."""
-    redis = Redis.from_url(arena.embedded.url, decode_responses=True)
+    """Battle, outcome and id of every vote, read without a controller, and like it where a name has been damaged."""
+    redis = Redis.from_url(arena.embedded.url, decode_responses=True, encoding_errors="replace")
     try:
         entries: Any = await redis.xrange(f"{_KEY_PREFIX}:votes")
     finally:

@@ -158,8 +158,8 @@ ReadableStreamDefaultReader.prototype.read = async function () {
 
 @pytest.fixture
 def slow_models(site: Site) -> Generator[None, None, None]:
-    """Answers to prompts with "slow" in them take a quarter of a minute, so that a test can act meanwhile."""
-    usual_s, site.arena.delta_s = site.arena.delta_s, 0.03
+    """Answers to prompts with "slow" in them take half a minute, so that a test can act meanwhile."""
+    usual_s, site.arena.delta_s = site.arena.delta_s, 0.06
     yield
     site.arena.delta_s = usual_s
 

@@ -158,19 +158,20 @@ class FakeArena:
         battle.task = asyncio.create_task(self._stream(battle, content))
 
     async def _stream(self, battle: FakeBattle, content: str) -> None:
-        pace = self.delta_s * (8 if "slow" in content else 1)
+        slowness = 8 if "slow" in content else 1
         texts = answers(content)
-        await asyncio.sleep(2 * pace)
+        await asyncio.sleep(2 * slowness * self.delta_s)
         await asyncio.gather(
             *(
-                self._answer(battle, side, text, content, pace * (1 + 0.7 * SIDES.index(side)))
+                self._answer(battle, side, text, content, slowness * (1 + 0.7 * SIDES.index(side)))
                 for side, text in zip(SIDES, texts, strict=True)
             )
         )
         battle.state = "answered"
         self._emit(battle, "turn_finished", TurnFinishedEvent(turn=len(battle.turns), state=battle.state))
 
-    async def _answer(self, battle: FakeBattle, side: Side, text: str, content: str, pace: float) -> None:
+    async def _answer(self, battle: FakeBattle, side: Side, text: str, content: str, slowness: float) -> None:
+        """slowness: how many delta_s a piece takes; tests change delta_s in the middle."""
         done, finish_reason, thought = "", "stop", ""
         num_thoughts = 0
         for piece in re.findall(r"(?s).{1,6}", thoughts(content) if side == "a" else ""):
@@ -180,7 +181,7 @@ class FakeArena:
                 event = DeltaEvent(side=side, seq=num_thoughts, text="", thoughts=piece)
                 self._emit(battle, "delta", event)
                 num_thoughts += 1
-            await asyncio.sleep(pace)
+            await asyncio.sleep(slowness * self.delta_s)
         while thought and self.holds_answers:
             await asyncio.sleep(0.01)
         for seq, start in enumerate(range(0, len(text), 6), start=num_thoughts):
@@ -196,7 +197,7 @@ class FakeArena:
             done += piece
             self._record(battle, side, Answer(text=done, thoughts=thought))
             self._emit(battle, "delta", DeltaEvent(side=side, seq=seq, text=piece))
-            await asyncio.sleep(pace)
+            await asyncio.sleep(slowness * self.delta_s)
         reason: FinishReason = "abort" if finish_reason == "abort" else "stop"
         self._record(battle, side, Answer(text=done, thoughts=thought, finish_reason=reason))
         self._emit(battle, "finished", FinishedEvent(side=side, finish_reason=reason))

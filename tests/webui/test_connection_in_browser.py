@@ -190,8 +190,10 @@ def test_a_question_goes_to_another_server_though_the_load_of_its_page_is_not_ov
         early.append(route) if len(asked) == 1 else to_another(route)
 
     def to_another(route: Any) -> None:
-        """The server plays the other one, too: the page names one that is not there."""
-        route.continue_(headers={name: it for name, it in route.request.headers.items() if name != "x-agon-server"})
+        """The server plays the other one, too: the page names one that is not there. A page asks another server for all
+        messages, which this one has no longer where the page had read some."""
+        headers = {name: it for name, it in route.request.headers.items() if name != "x-agon-server"}
+        route.continue_(headers=headers, url=route.request.url.replace("&after=0", ""))
 
     page.route("**/gradio_api/queue/join*", join)
     page.route("**/gradio_api/queue/data*", read)

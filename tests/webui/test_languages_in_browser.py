@@ -92,6 +92,7 @@ def test_a_battle_goes_on_in_the_language_that_is_chosen_in_the_middle_of_it(vis
         assert "slow, in English" in page.inner_text(".user-row")
         page.fill("#prompt textarea", "a draft")
         choose(page, "de")
+    visit.site.arena.delta_s = 0.001
     with speaking("de"):
         page.locator("#vote-right", has_text=texts.VOTES["b"]).click()
         page.wait_for_selector(".agon-reveal")
