@@ -50,7 +50,7 @@ class BitsAndBytes:
         return _state_name(tensors, layer) is not None or tensors.dtype_of(f"{layer}.weight") == torch.int8
 
     def read(self, tensors: Tensors, layer: str, outputs: int, inputs: int) -> QuantisedMatrix:
-        """Of 4-bit blocks that do not end with the rows, each part in a row is a group of its own."""
+        """A block of 4-bit codes may begin in one row and end in another; its part in a row is a group there."""
         state_name = _state_name(tensors, layer)
         if state_name is None:
             return _read_int8(tensors, layer, outputs, inputs)
