@@ -2,8 +2,8 @@
 the two products of attention, of each token with the tokens that it sees.
 
 Of most tokens of a prompt nothing is read at the end: in the last layer they need no more than what it stores. States,
-exponentials, convolutions and norms come on top, so the limit is a lower bound. No implementation of the same products
-is faster, whatever else it does.
+exponentials, convolutions and norms come on top, so the limit is a lower bound for the rates that
+were measured: of arithmetic, and of reading weights from memory.
 """
 
 import json
@@ -33,9 +33,9 @@ class Products:
     expert_share: float  #: of the experts' weights that one token passes
     attention: int  #: operations for a token and one that it sees, in all layers
     #: Likewise, of these: what only tokens need that are sampled after.
-    last_dense: int = 0
-    last_experts: int = 0
-    last_attention: int = 0
+    last_dense: int
+    last_experts: int
+    last_attention: int
 
     def seconds(self, seen: Sequence[int], sampled: Sequence[int], dtype: str, limits: Limits) -> float:
         """The limit of a step. seen: of each token, how many it sees, itself included; sampled: likewise of those that

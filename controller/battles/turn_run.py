@@ -112,9 +112,9 @@ class TurnRun:
         finally:
             self._tools.metrics.turns.labels(result).inc()
             self._notes.ended(result)
-            self._admission.open()
             for answer in self._answers.values():
                 await answer.close()
+            self._admission.open()
 
     async def _until_over(self, flusher: "asyncio.Task[None]") -> str:
         """Run both answers and end the turn. Returns how it ended."""

@@ -11,6 +11,7 @@ product that is summed over processes, queries scaled by position) runs operator
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
 from typing import Protocol
 
 import torch
@@ -65,20 +66,27 @@ class DecoderLayer:
     ) -> torch.Tensor:
         """Adds `update` to the stream and returns the mixer's own update, both [T, hidden]."""
         assert self.mixer is not None
-        assert self.mixer_norm is not None
-        rotation = None if self.rotation is None else rotations[self.rotation]
-        mixed = self.mixer(self.mixer_norm(stream, update), rotation, batch)
-        return mixed if self.mixer_output_norm is None else self.mixer_output_norm(mixed)
+        return self._mixed(self.mixer, stream, update, rotations, batch)
 
     def mix_narrowed(
         self, stream: torch.Tensor, update: torch.Tensor | None, rotations: Sequence[Rotation], batch: ForwardBatch
     ) -> torch.Tensor:
         """Like mix, but the mixer's update is that of the rows of the batch's narrowing, [R, hidden]."""
         assert self.mixer is not None
+        return self._mixed(partial(narrowed, self.mixer), stream, update, rotations, batch)
+
+    def _mixed(
+        self,
+        mixer: Mixer,
+        stream: torch.Tensor,
+        update: torch.Tensor | None,
+        rotations: Sequence[Rotation],
+        batch: ForwardBatch,
+    ) -> torch.Tensor:
         assert self.mixer_norm is not None
         rotation = None if self.rotation is None else rotations[self.rotation]
-        mixed = narrowed(self.mixer, self.mixer_norm(stream, update), rotation, batch)
-        return mixed if self.mixer_output_norm is None or not len(mixed) else self.mixer_output_norm(mixed)
+        mixed = mixer(self.mixer_norm(stream, update), rotation, batch)
+        return mixed if self.mixer_output_norm is None else self.mixer_output_norm(mixed)
 
     def feed_forward(
         self, stream: torch.Tensor, update: torch.Tensor | None, rotations: Sequence[Rotation], batch: ForwardBatch
@@ -149,17 +157,34 @@ class _Piece:
     parts: list[_Part] = field(default_factory=list)
 
 
+@dataclass(frozen=True, slots=True)
+class _NarrowingParts:
+    """The last layer that stores anything, and what lies on both sides of its mixer."""
+
+    before: list[_Piece]
+    last_storing: DecoderLayer
+    behind: list[_Piece]
+
+
 class Decoder:
     """All layers of a network, cut into recordings and single parts when it is made."""
 
     def __init__(self, layers: Sequence[DecoderLayer], operators: Operators) -> None:
         self.is_capturable = all(layer.is_capturable for layer in layers)
+        self._layers, self._operators = layers, operators
         self._pieces = _cut(layers, operators, has_update=False)
-        # For narrowed steps: the last layer that stores anything, and what lies on both sides of it.
-        last = max((index for index, layer in enumerate(layers) if layer.stores), default=0)
-        self._before = _cut(layers[:last], operators, has_update=False)
-        self._last_storing = layers[last]
-        self._behind = _cut([_without_mixer(layers[last]), *layers[last + 1 :]], operators, has_update=True)
+
+    @cached_property
+    def _narrowing_parts(self) -> _NarrowingParts:
+        """Made for the first narrowed step: on devices there are none."""
+        layers, operators = self._layers, self._operators
+        last = max(index for index, layer in enumerate(layers) if layer.stores)
+        rest = replace(layers[last], mixer=None, mixer_norm=None)
+        return _NarrowingParts(
+            before=_cut(layers[:last], operators, has_update=False),
+            last_storing=layers[last],
+            behind=_cut([rest, *layers[last + 1 :]], operators, has_update=True),
+        )
 
     def __call__(
         self, stream: torch.Tensor, rotations: Sequence[Rotation], batch: ForwardBatch
@@ -174,8 +199,9 @@ class Decoder:
             update = _run(self._pieces, stream, None, rotations, batch)
             assert update is not None, "a decoder has layers"
             return stream, update
-        update = _run(self._before, stream, None, rotations, batch)
-        update = self._last_storing.mix_narrowed(stream, update, rotations, batch)
+        parts = self._narrowing_parts
+        update = _run(parts.before, stream, None, rotations, batch)
+        update = parts.last_storing.mix_narrowed(stream, update, rotations, batch)
         stream = stream.index_select(0, narrowing.rows)
         if narrowing.batch is None:
             return stream, update
@@ -183,13 +209,9 @@ class Decoder:
         if batch.layer_inputs is not None:
             inner = replace(inner, layer_inputs=batch.layer_inputs.index_select(0, narrowing.rows))
         turned = [rotation.of_rows(narrowing.rows) for rotation in rotations]
-        update = _run(self._behind, stream, update, turned, inner)
+        update = _run(parts.behind, stream, update, turned, inner)
         assert update is not None
         return stream, update
-
-
-def _without_mixer(layer: DecoderLayer) -> DecoderLayer:
-    return replace(layer, mixer=None, mixer_norm=None)
 
 
 def _cut(layers: Sequence[DecoderLayer], operators: Operators, *, has_update: bool) -> list[_Piece]:

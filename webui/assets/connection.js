@@ -80,7 +80,6 @@ window.agonConnection = (() => {
         if (connection.mustReload || (isAnother && !connection.canGoOn())) {
           showAway(true);
           await pause(Math.random() * LOOK_EVERY_MS); // not all pages at once
-          if (!connection.mustReload && connection.canGoOn()) continue; // what was half answered has been answered
           if (performance.now() - departedAt < DEPARTURE_MS) continue; // a reload would undo the visitor's click
           location.reload();
           return new Promise(() => {});

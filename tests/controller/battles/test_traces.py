@@ -14,7 +14,7 @@ from tests.controller.support.arena import Arena, eventually
 from tests.controller.support.fake_worker import FakeWorker
 from tests.service_kit.test_tls import CERTIFICATES, serving
 from wire.ids import BattleId
-from wire.trails import TrailEntry, TrailView
+from wire.trails import TrailEntry
 
 REQUEST = "0123456789abcdef" * 2
 
@@ -113,7 +113,7 @@ async def test_traces_of_an_arena_reach_a_collector_and_hold_no_text(open_arena:
         await arena.add_two()
         battle = (await arena.create())["id"]
         await arena.turn(battle, "a secret question")
-        await _ended(arena, battle)
+        await eventually(lambda: arena.has_ended(battle))
     await eventually(lambda: bool(bodies))
     collector.close()
 
@@ -130,19 +130,10 @@ async def test_an_answer_of_a_worker_is_found_by_the_request_that_asked_for_it(a
         "POST", f"/arena/battles/{battle}/turns", json={"content": "x"}, headers={"X-Request-Id": "asked-1"}
     )
 
-    view = await _ended(arena, battle)
+    await eventually(lambda: arena.has_ended(battle))
+    view = await arena.trail(battle)
 
     assert {entry.request_id for entry in view.entries if entry.step == "began"} == {"asked-1"}
     answers = {entry.request_id for entry in view.entries if entry.step == "accepted"}
     assert answers == {request.request_id for worker in arena.workers for request in worker.requests}
     assert isinstance(turn_span([entry for entry in view.entries if entry.turn == 1]), Span)
-
-
-async def _ended(arena: Arena, battle: str) -> TrailView:
-    """The trail when the end of a turn is noted; a reader may have seen that end before."""
-    while True:
-        response = await arena.client.get(f"/arena/admin/trails/{battle}", headers=arena.admin)
-        view = TrailView.model_validate_json(response.content)
-        if any(entry.step == "ended" for entry in view.entries):
-            return view
-        await asyncio.sleep(0.02)

@@ -10,17 +10,10 @@ from tests.controller.conftest import OpenArena
 from tests.controller.support.arena import Arena, eventually
 from tests.controller.support.fake_worker import FakeWorker
 from wire.errors import ApiError, ErrorCode
-from wire.trails import TrailView
-
-
-async def _trail(arena: Arena, battle_id: str) -> TrailView:
-    response = await arena.client.get(f"/arena/admin/trails/{battle_id}", headers=arena.admin)
-    assert response.status_code == 200, response.text
-    return TrailView.model_validate_json(response.content)
 
 
 async def _causes(arena: Arena, battle_id: str) -> tuple[str, ...]:
-    return (await _trail(arena, battle_id)).causes
+    return (await arena.trail(battle_id)).causes
 
 
 async def _named(arena: Arena, **options: Any) -> str:
@@ -31,10 +24,10 @@ async def test_a_good_battle_has_its_steps_and_no_cause(arena: Arena) -> None:
     await arena.add_two()
     battle = await _named(arena)
     await arena.turn(battle)
-    await eventually(lambda: _has_ended(arena, battle, "finished"))
+    await eventually(lambda: arena.has_ended(battle, "finished"))
     await arena.vote(battle)
 
-    trail = await _trail(arena, battle)
+    trail = await arena.trail(battle)
 
     steps = [entry.step for entry in trail.entries]
     assert steps[:2] == ["created", "began"]
@@ -111,7 +104,7 @@ async def test_a_model_without_a_worker_and_one_without_a_place_are_told_apart(a
 
 async def _answers(arena: Arena, battle: str, code: str) -> bool:
     await arena.post_turn(battle)
-    return any(entry.reason == code for entry in (await _trail(arena, battle)).entries)
+    return any(entry.reason == code for entry in (await arena.trail(battle)).entries)
 
 
 async def test_refused_and_unrated_votes_stops_and_slowness_are_named(arena: Arena) -> None:
@@ -133,7 +126,7 @@ async def test_refused_and_unrated_votes_stops_and_slowness_are_named(arena: Are
     await eventually(lambda: len(alpha.requests) == 2)
     await arena.client.post(f"/arena/battles/{stopped}/stop")
     await turn
-    await eventually(lambda: _has_ended(arena, stopped, "stopped"))
+    await eventually(lambda: arena.has_ended(stopped, "stopped"))
     assert any("was stopped by the visitor" in cause for cause in await _causes(arena, stopped))
 
 
@@ -149,19 +142,13 @@ async def test_a_take_over_is_named(open_arena: OpenArena) -> None:
             await asyncio.sleep(0.2)
         reading.cancel()
         alpha.may_speak.set()
-        await eventually(lambda: _has_ended(staying, battle, "finished"))
+        await eventually(lambda: staying.has_ended(battle, "finished"))
 
         assert any("went on with it" in cause for cause in await _causes(staying, battle))
 
 
 async def _is_ready(arena: Arena) -> bool:
     return (await arena.client.get("/ready")).status_code == 200
-
-
-async def _has_ended(arena: Arena, battle: str, result: str) -> bool:
-    """Whether a turn has ended so: noted when the end is written, which is when a reader may have seen it already."""
-    entries = (await _trail(arena, battle)).entries
-    return any(entry.step == "ended" and entry.reason == result for entry in entries)
 
 
 async def test_trails_are_for_the_administrator(arena: Arena) -> None:

@@ -21,6 +21,7 @@ from tests.controller.support.fake_worker import FakeWorker
 from tests.controller.support.running import running_app
 from wire.proxies import PROXY_TOKEN_HEADER
 from wire.sse import SseDecoder, SseEvent
+from wire.trails import TrailView
 
 WORKER_TOKEN = "worker-token-for-tests"
 ADMIN_TOKEN = "admin-token-for-tests"
@@ -112,6 +113,17 @@ class Arena:
         response = await (client or self.client).post("/arena/battles", json=body)
         assert response.status_code == 201, response.text
         return response.json()
+
+    async def trail(self, battle_id: str) -> TrailView:
+        """Its steps, for the administrator."""
+        response = await self.client.get(f"/arena/admin/trails/{battle_id}", headers=self.admin)
+        assert response.status_code == 200, response.text
+        return TrailView.model_validate_json(response.content)
+
+    async def has_ended(self, battle_id: str, result: str = "finished") -> bool:
+        """Whether a turn has ended so. It is noted when the end is written; a reader may have seen that already."""
+        entries = (await self.trail(battle_id)).entries
+        return any(entry.step == "ended" and entry.reason == result for entry in entries)
 
     async def turn(self, battle_id: str, content: str = "hello", **kwargs: Any) -> list[SseEvent]:
         """All events of a new turn."""

@@ -108,6 +108,9 @@ def sharing(random: Random, layer_id: int) -> DecoderLayer:
     return replace(llama(random, layer_id), mixer=attention)
 
 
+MAKES: Sequence[Make] = (llama, gemma, gpt2, gpt_neox, sharing, with_a_part_of_its_own)
+
+
 class OneByOne:
     """An attention step that cannot run recordings."""
 

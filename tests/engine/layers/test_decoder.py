@@ -6,17 +6,7 @@ import pytest
 import torch
 
 from tests.engine.kernels.libraries import USABLE
-from tests.engine.layers.decoders import (
-    Make,
-    Outcome,
-    gemma,
-    gpt2,
-    gpt_neox,
-    llama,
-    run,
-    sharing,
-    with_a_part_of_its_own,
-)
+from tests.engine.layers.decoders import MAKES, Make, Outcome, gemma, llama, run
 
 
 def assert_equal(one: Outcome, other: Outcome) -> None:
@@ -24,7 +14,7 @@ def assert_equal(one: Outcome, other: Outcome) -> None:
     assert torch.equal(one.stream, other.stream)
 
 
-@pytest.mark.parametrize("make", [llama, gemma, gpt2, gpt_neox, sharing, with_a_part_of_its_own])
+@pytest.mark.parametrize("make", MAKES)
 @pytest.mark.parametrize("weights", ["float32", "bfloat16", "int8", "int4"])
 def test_it_gives_what_its_operators_give(make: Make, weights: str) -> None:
     dtype = torch.float32 if weights == "float32" else torch.bfloat16

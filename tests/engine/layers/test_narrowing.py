@@ -13,22 +13,9 @@ from engine.attention.narrowing import rows_of
 from engine.attention.torch_backend import TorchBackend
 from engine.layers.decoder import DecoderLayer
 from tests.engine.kernels.libraries import USABLE
-from tests.engine.layers.decoders import (
-    LENGTHS,
-    STARTS,
-    Make,
-    Random,
-    gemma,
-    gpt2,
-    gpt_neox,
-    llama,
-    run,
-    sharing,
-    with_a_part_of_its_own,
-)
+from tests.engine.layers.decoders import LENGTHS, MAKES, STARTS, Make, Random, llama, run, sharing
 
 WANTED = (1, 1, 0, 1, 3)
-MAKES = [llama, gemma, gpt2, gpt_neox, sharing, with_a_part_of_its_own]
 ROWS = torch.from_numpy(rows_of(StepLayout(STARTS, LENGTHS, {}), np.array(WANTED)))
 
 
