@@ -210,8 +210,9 @@ def test_hybrid_models_stand_beside_transformers_and_their_operators_beside_the_
     decode = {**model, "load": "decode", "tokens": 32}
     scan: dict[str, Any] = {"operator": "head scan", "shape": "32 rows", "dtype": "float32"}
     scan |= {"best_us": 4.0, "limit_us": 1.0, "share_of_limit": 0.25}
-    put(tmp_path, "hybrids", "hybrids", [prefill, decode], operators=[scan])
+    put(tmp_path, "hybrids", "hybrids", [prefill, decode], operators=[scan], limits=LIMITS)
     text = text_of(tmp_path)
+    assert "read memory in this run (55.0 GB/s)" in text
     assert columns(cells(text, "shape"), 2, 5, 6, 7) == [
         ("prompt of 2048 tokens", "2.50 x as fast", "1.5", "3 of 3"),
         ("decode step of 32 rows", "2.50 x as fast", "1.5", ""),
