@@ -42,7 +42,7 @@ class QuietBlocks(gr.Blocks):
         with speaking(language), under(prefix), serving(None if sent is None else request_id_of(sent.scope)):
             try:
                 done = await super().process_api(block_fn, *args, **kwargs)
-                is_end = kwargs.get("iterator") is not None and not done["is_generating"]
+                is_end = block_fn.types_generator and not done["is_generating"]
                 return {**done, "data": [gr.skip() for _ in done["data"]]} if is_end else done
             except gr.Error as error:  # Gradio's refusal of an input, for instance of a choice that is not offered
                 log_event(_logger, "event_refused", exc_info=error, function=block_fn.name)

@@ -177,7 +177,19 @@ class Visit:
     def open(self, path: str = "/") -> Page:
         self.page.goto(self.site.url + path)
         self.page.wait_for_selector("#send, #board")
+        if self.page.locator("#send").count():  # the code of each kind of component is loaded by itself
+            self.page.wait_for_selector("#prompt textarea")
         return self.page
+
+    def write(self, box: str, text: str) -> None:
+        """Fill a box that has just appeared: what is written while it is still being set up is lost."""
+
+        def is_written() -> bool:
+            self.page.fill(box, text)
+            self.page.wait_for_timeout(200)
+            return self.page.input_value(box) == text
+
+        self.wait_until(is_written)
 
     def ask(self, text: str) -> None:
         self.page.fill("#prompt textarea", text)

@@ -56,6 +56,7 @@ class HasChats(Protocol):
     """The fake arena, as far as chats need it."""
 
     chats: dict[str, FakeChat]
+    chat_delays_s: list[float]
     asked: list[AskChat | AnswerAgain]
     delta_s: float
     fails: bool
@@ -105,7 +106,10 @@ def add_fake_chats(app: FastAPI, arena: HasChats) -> None:
 
     @app.get("/arena/chats/{chat_id}")
     async def show(chat_id: str) -> ChatView:
-        return find(chat_id).view()
+        view = find(chat_id).view()
+        if arena.chat_delays_s:
+            await asyncio.sleep(arena.chat_delays_s.pop(0))
+        return view
 
     @app.delete("/arena/chats/{chat_id}", status_code=204)
     async def delete(chat_id: str) -> None:

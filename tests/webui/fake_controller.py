@@ -127,6 +127,7 @@ class FakeArena:
         self.voters: list[tuple[str | None, str | None]] = []  #: of the same requests: cookie, new cookie
         self.ids = itertools.count(1)
         self.chats: dict[str, FakeChat] = {}
+        self.chat_delays_s: list[float] = []  #: of the answers to the next requests for a chat
         self.asked: list[AskChat | AnswerAgain] = []  #: in chats
         self.has_full_board = False  #: the boards have all that a view can hold; those of an old controller have not
         self.board_queries: list[str] = []

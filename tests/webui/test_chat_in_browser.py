@@ -1,6 +1,8 @@
 """The Chat page in a browser: what a visitor finds again, who said what, and what every model is told."""
 
+import asyncio
 import re
+from typing import Any
 
 import pytest
 from playwright.sync_api import Page
@@ -10,6 +12,7 @@ from tests.webui.fake_answers import MODELS, STORY
 from tests.webui.fake_chats import FakeChat
 from webui import texts
 from webui.page_sessions import PageSessions
+from webui.quiet_blocks import QuietBlocks
 
 OTHER = MODELS[2]
 
@@ -18,6 +21,20 @@ def opened(visit: Visit) -> Page:
     page = visit.open("/chat")
     page.wait_for_function("document.querySelector('#model input')?.value")
     return page
+
+
+@pytest.fixture
+def slow_pages(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the end of an event shows comes a second late, also of a page's load."""
+    process_api = QuietBlocks.process_api
+
+    async def process_late(self: QuietBlocks, block_fn: Any, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        done = await process_api(self, block_fn, *args, **kwargs)
+        if block_fn.name not in ("begin", "follow", "restore", "fill"):
+            await asyncio.sleep(1)
+        return done
+
+    monkeypatch.setattr(QuietBlocks, "process_api", process_late)
 
 
 def choose(page: Page, model: str) -> None:
@@ -91,7 +108,7 @@ def test_a_model_that_is_chosen_while_another_one_answers_outlives_a_reload(visi
 def test_a_system_prompt_is_set_before_the_first_question_and_shown_from_then_on(visit: Visit) -> None:
     page = opened(visit)
     page.get_by_role("button", name=texts.CHAT_SYSTEM).click()
-    page.fill("#system textarea", "Answer as a pirate.")
+    visit.write("#system textarea", "Answer as a pirate.")
     visit.ask("Hello!")
     page.wait_for_selector("#retry")
     assert newest(visit).system_prompt == "Answer as a pirate."
@@ -105,6 +122,35 @@ def test_a_system_prompt_is_set_before_the_first_question_and_shown_from_then_on
     page.click("#new")
     visit.wait_until(lambda: not page.locator("#system textarea").is_disabled())
     assert page.input_value("#system textarea") == ""
+
+
+@pytest.mark.usefixtures("slow_models", "slow_pages")
+def test_a_question_that_is_asked_before_the_page_is_loaded_stays_and_can_be_stopped(visit: Visit) -> None:
+    page = opened(visit)
+    visit.ask("slow: tell me a story")
+    page.locator("#thread .bot-row .md", has_text="Once there was").wait_for()
+    page.wait_for_timeout(1500)
+    page.click("#stop")
+    page.wait_for_selector("#retry")
+    assert len(newest(visit).turns) == 1
+
+
+@pytest.mark.usefixtures("slow_models")
+def test_a_question_is_not_lost_where_the_chat_before_it_is_read_slowly(visit: Visit) -> None:
+    page = opened(visit)
+    visit.ask("Hello!")
+    page.wait_for_selector("#retry")
+    visit.site.arena.chat_delays_s = [1.5]
+    page.reload()
+    visit.wait_until(lambda: not visit.site.arena.chat_delays_s)
+    visit.ask("slow: tell me a story")
+    page.wait_for_selector("#stop")
+    page.wait_for_timeout(2000)
+    assert page.locator("#stop").is_visible()
+    assert page.locator("#thread .user-row").count() == 2
+    page.click("#stop")
+    page.wait_for_selector("#retry")
+    assert len(newest(visit).turns) == 2
 
 
 def test_a_failed_answer_stays_in_place_and_is_tried_again(visit: Visit) -> None:

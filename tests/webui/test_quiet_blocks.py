@@ -1,11 +1,13 @@
 """Events of several steps: what Gradio sends when they end."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import gradio as gr
 
 from webui.quiet_blocks import QuietBlocks
+
+NOTHING = {"__type__": "update"}
 
 
 def count() -> Iterator[list[Any]]:
@@ -13,10 +15,14 @@ def count() -> Iterator[list[Any]]:
     yield ["two", gr.skip()]
 
 
-async def test_the_end_of_an_event_shows_nothing_again() -> None:
+def show_nothing() -> Iterator[list[Any]]:
+    yield from ()
+
+
+async def steps_of(event: Callable[[], Iterator[list[Any]]]) -> list[list[Any]]:
     with QuietBlocks() as blocks:
         outputs = [gr.HTML(), gr.Textbox()]
-        gr.Button().click(count, outputs=outputs)
+        gr.Button().click(event, outputs=outputs)
     (function,) = blocks.fns.values()
     steps: list[list[Any]] = []
     iterator = None
@@ -27,9 +33,15 @@ async def test_the_end_of_an_event_shows_nothing_again() -> None:
         steps.append(done["data"])
         iterator = done["iterator"]
         if not done["is_generating"]:
-            break
-    nothing = {"__type__": "update"}
-    assert steps == [["one", "first"], ["two", nothing], [nothing, nothing]]
+            return steps
+
+
+async def test_the_end_of_an_event_shows_nothing_again() -> None:
+    assert await steps_of(count) == [["one", "first"], ["two", NOTHING], [NOTHING, NOTHING]]
+
+
+async def test_an_event_can_show_nothing() -> None:
+    assert await steps_of(show_nothing) == [[NOTHING, NOTHING]]
 
 
 async def test_an_event_of_one_step_shows_its_values_at_its_end() -> None:

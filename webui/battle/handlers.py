@@ -127,14 +127,19 @@ class _BattleHandlers:
     async def restore(self, request: gr.Request, seat: Seat[Session], stored: Any) -> Updates:
         bookmark, visitor = from_storage(stored), visitor_of(request)
         order = None if self._has_settings else self._opening()
-        if bookmark.battle_id is None and bookmark.asked is not None and isinstance(order, CreateBattle):
+        new = Session(mode=self._mode)
+        is_there = seat.value != new and not seat.value.can_resume  # the visitor was faster than the page
+        lost = bookmark.asked if bookmark.battle_id is None and not is_there else None
+        if lost is not None and isinstance(order, CreateBattle):
             # The page was lost before its battle was there: it is begun again, where no setting is lost with the page.
-            async with aclosing(self._begin(Session(mode=self._mode), bookmark.asked, order, seat, visitor)) as updates:
+            async with aclosing(self._begin(new, lost, order, seat, visitor)) as updates:
                 async for update in updates:
                     yield update
             return
-        seat.value = await self._turns.take_up(bookmark, self._mode, visitor)
-        yield self._parts.show_all(seat.value)
+        if not is_there:
+            await seat.take(self._turns.take_up(bookmark, self._mode, visitor))
+        async for update in seat.updates(self._parts.show_all):
+            yield update
 
     async def follow(self, request: gr.Request, seat: Seat[Session]) -> Updates:
         try:
@@ -157,9 +162,8 @@ class _BattleHandlers:
                 before, shown = shown, session
                 seat.value = session
                 yield self._parts.show_end(session, before)
-        while seat.value is not shown:  # what was sent last may have come after what the visitor did meanwhile
-            shown = seat.value
-            yield self._parts.show_all(shown)
+        async for update in seat.updates(self._parts.show_all, shown):
+            yield update
 
     def vote_for(self, outcome: Outcome) -> Callable[..., Any]:
         async def vote(request: gr.Request, seat: Seat[Session], stored: Any, has_consent: bool) -> list[Any]:
@@ -193,5 +197,5 @@ class _BattleHandlers:
     async def _current(self, seat: Seat[Session], stored: Any, visitor: Visitor) -> Session:
         """The session to act on. After a restart of this service the seat is empty; the browser has its bookmark."""
         if seat.value == Session(mode=self._mode):
-            seat.value = await self._turns.take_up(from_storage(stored), self._mode, visitor)
+            await seat.take(self._turns.take_up(from_storage(stored), self._mode, visitor))
         return seat.value

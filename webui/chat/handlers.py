@@ -58,7 +58,7 @@ def _wire_chat(page: Any, parts: ChatParts, turns: ChatTurns) -> None:
             **PRIVATE,
         )
         followed.then(
-            lambda seat: parts.show_all(seat.value),
+            handlers.settle,
             inputs=[parts.seat],
             outputs=everything,
             concurrency_limit=None,
@@ -135,26 +135,35 @@ class _ChatHandlers:
 
     async def restore(self, request: gr.Request, seat: Seat[ChatSession], stored: Any) -> Updates:
         bookmark, visitor = from_storage(stored), visitor_of(request)
-        if bookmark.chat_id is None and bookmark.asked is not None:
+        is_there = seat.value != ChatSession() and not seat.value.can_resume  # the visitor was faster than the page
+        if bookmark.chat_id is None and bookmark.asked is not None and not is_there:
             # The page was lost before its chat was there: it is begun again.
             new = ChatSession(model=bookmark.model, system_prompt=bookmark.system_prompt)
             async with aclosing(self._begin(new, bookmark.asked, bookmark.model, (), seat, visitor)) as updates:
                 async for update in updates:
                     yield update
             return
-        seat.value = await self._turns.take_up(bookmark, visitor)
-        yield self._parts.show_all(seat.value)
+        if not is_there:
+            await seat.take(self._turns.take_up(bookmark, visitor))
+        async for update in seat.updates(self._parts.show_all):
+            yield update
 
     async def follow(self, request: gr.Request, seat: Seat[ChatSession]) -> Updates:
         try:
             async with aclosing(self._turns.follow(seat.value, visitor_of(request))) as sessions:
                 async for session in sessions:
-                    # Another model may have been chosen for the next question meanwhile.
-                    seat.value = replace(session, model=seat.value.model)
+                    if session.model != seat.value.model:  # another one was chosen for the next question meanwhile
+                        session = replace(session, model=seat.value.model)
+                    seat.value = session
                     yield self._parts.show_text(seat.value)
         except Exception:
             seat.value = seat.value.ended(texts.CHAT_STREAM_LOST, can_resume=True)
             raise
+
+    async def settle(self, seat: Seat[ChatSession]) -> Updates:
+        """The end of what was begun."""
+        async for update in seat.updates(self._parts.show_all):
+            yield update
 
     async def stop(self, request: gr.Request, seat: Seat[ChatSession]) -> Any:
         try:
@@ -185,7 +194,7 @@ class _ChatHandlers:
     async def _current(self, seat: Seat[ChatSession], stored: Any, visitor: Visitor) -> ChatSession:
         """The session to act on. After a restart of this service the seat is empty; the browser has its bookmark."""
         if seat.value == ChatSession():
-            seat.value = await self._turns.take_up(from_storage(stored), visitor)
+            await seat.take(self._turns.take_up(from_storage(stored), visitor))
         return seat.value
 
 
