@@ -2,76 +2,21 @@
 
 import asyncio
 import contextlib
-import itertools
 import json
-import secrets
-from typing import Any, cast
+from typing import Any
 
 import httpx
 
-from controller.battles.battle_store import MAX_AGE_S, MAX_TAKEOVERS, ClaimedTurn
+from controller.battles.battle_store import MAX_AGE_S, MAX_TAKEOVERS
 from controller.battles.turn_progress import HELD
-from controller.battles.turn_runner import TurnRunner
-from controller.battles.turn_takeover import ROUND_S, TurnTakeover
-from controller.store.store import unavailable
 from tests.controller.conftest import OpenArena
-from tests.controller.support.arena import Arena, end_state, eventually, make_settings, of_kind, running_arena
+from tests.controller.support.arena import Arena, end_state, eventually, of_kind
 from tests.controller.support.fake_worker import FakeWorker, thoughts, words
-from tests.controller.support.running import StoreProcess
+from tests.controller.support.left_turns import abandon, delta_event, resume, texts_of
 from wire.battles import DeltaEvent, FinishedEvent
 from wire.chat import Usage
-from wire.ids import BattleId
-from wire.sse import SseEvent
 
 USAGE = Usage.counted(7, 30)
-
-
-async def _resume(arena: Arena, battle_id: str, last_id: str | None = None, **kwargs: Any) -> list[SseEvent]:
-    headers = {} if last_id is None else {"Last-Event-ID": last_id}
-    return await arena.events("GET", f"/arena/battles/{battle_id}/stream", headers=headers, **kwargs)
-
-
-def _texts(events: list[SseEvent]) -> dict[str, str]:
-    """What a reader shows; fails on gaps in the numbers of events or deltas."""
-    assert [event.id for event in events if event.id] == [f"1-{n}" for n in range(len(events))]
-    texts, next_seq = {"a": "", "b": ""}, {"a": 0, "b": 0}
-    for event in of_kind(events, "delta"):
-        delta = json.loads(event.data)
-        assert delta["seq"] == next_seq[delta["side"]]
-        next_seq[delta["side"]] += 1
-        texts[delta["side"]] += delta["text"]
-    return texts
-
-
-async def _abandon(arena: Arena, battle_id: str, events: list[tuple[str, str, str]], **fields: Any) -> None:
-    """Put a first turn into the store as a controller leaves it that died some seconds ago."""
-    now_ms = int((await arena.redis.time())[0]) * 1000
-    left: dict[Any, Any] = {
-        "state": "streaming",
-        "turn": "1",
-        "run": "1",
-        "turn:1": '{"content":"hello"}',
-        "owner": "dead",
-        "owner_until": now_ms - 1,
-        "began_ms": now_ms - 3000,
-        "takeovers": 0,
-        "undo": "",
-        "undo_turn": "0",
-        "run_from": "0-0",
-        **fields,
-    }
-    await arena.redis.hset(arena.keys.battle(BattleId(battle_id)), mapping=left)
-    for number, (name, data, private) in enumerate(events):
-        entry: dict[Any, Any] = {"event": name, "data": data, **({"private": private} if private else {})}
-        await arena.redis.xadd(arena.keys.events(BattleId(battle_id)), entry, id=f"1-{number}")
-    await arena.redis.zadd(arena.keys.turns, {battle_id: float(left["owner_until"])})
-
-
-def _delta(side: Any, seq: int, first: int, end: int, *, tokens: bool = True) -> tuple[str, str, str]:
-    """Words `first` to `end` - 1 in one event, with their tokens."""
-    data = DeltaEvent(side=side, seq=seq, text=words(end, first)).model_dump_json()
-    private = json.dumps({"tokens": [1000 + i for i in range(first, end)], "first_token_ms": 5.0})
-    return "delta", data, private if tokens else ""
 
 
 def _finished(side: Any) -> tuple[str, str, str]:
@@ -82,11 +27,13 @@ def _finished(side: Any) -> tuple[str, str, str]:
 async def test_a_turn_of_a_dead_controller_goes_on_where_its_events_end(arena: Arena) -> None:
     alpha, beta = await arena.add_two(num_tokens=30)
     battle = await arena.create("alpha", "beta")
-    await _abandon(arena, battle["id"], [_delta("a", 0, 0, 4), _delta("b", 0, 0, 2), _delta("a", 1, 4, 9)])
+    await abandon(
+        arena, battle["id"], [delta_event("a", 0, 0, 4), delta_event("b", 0, 0, 2), delta_event("a", 1, 4, 9)]
+    )
 
-    events = await _resume(arena, battle["id"])
+    events = await resume(arena, battle["id"])
 
-    assert _texts(events) == {"a": words(30), "b": words(30)}
+    assert texts_of(events) == {"a": words(30), "b": words(30)}
     assert end_state(events) == "answered"
     assert [len(worker.requests[0].resume_token_ids) for worker in (alpha, beta)] == [9, 2]
     turn = (await arena.view(battle["id"]))["turns"][0]
@@ -107,20 +54,20 @@ async def test_a_turn_that_was_begun_before_the_clock_was_set_back_goes_on(arena
     for worker in workers:
         leases = {f"battle-{number}": in_an_hour_ms for number in range(100)}
         await arena.redis.zadd(arena.keys.leases(worker.worker_id), leases)
-    await _abandon(arena, battle["id"], [_delta("a", 0, 0, 4)], owner_until=in_an_hour_ms)
+    await abandon(arena, battle["id"], [delta_event("a", 0, 0, 4)], owner_until=in_an_hour_ms)
     await arena.redis.zadd(arena.keys.turns, {battle["id"]: in_an_hour_ms})
 
-    assert _texts(await _resume(arena, battle["id"])) == {"a": words(20), "b": words(20)}
+    assert texts_of(await resume(arena, battle["id"])) == {"a": words(20), "b": words(20)}
 
 
 async def test_a_side_that_had_finished_stays_finished(arena: Arena) -> None:
     alpha, _ = await arena.add_two(num_tokens=30)
     battle = await arena.create("alpha", "beta")
-    await _abandon(arena, battle["id"], [_delta("a", 0, 0, 30), _finished("a"), _delta("b", 0, 0, 3)])
+    await abandon(arena, battle["id"], [delta_event("a", 0, 0, 30), _finished("a"), delta_event("b", 0, 0, 3)])
 
-    events = await _resume(arena, battle["id"])
+    events = await resume(arena, battle["id"])
 
-    assert _texts(events) == {"a": words(30), "b": words(30)}
+    assert texts_of(events) == {"a": words(30), "b": words(30)}
     assert sorted(json.loads(event.data)["side"] for event in of_kind(events, "finished")) == ["a", "b"]
     assert alpha.requests == []
     assert (await arena.vote(battle["id"])).status_code == 200
@@ -131,10 +78,10 @@ async def test_a_side_that_had_finished_stays_finished(arena: Arena) -> None:
 async def test_a_turn_whose_last_event_alone_was_missing_gets_it(arena: Arena) -> None:
     workers = await arena.add_two(num_tokens=3)
     battle = await arena.create("alpha", "beta")
-    written = [_delta("a", 0, 0, 3), _finished("a"), _delta("b", 0, 0, 3), _finished("b")]
-    await _abandon(arena, battle["id"], written)
+    written = [delta_event("a", 0, 0, 3), _finished("a"), delta_event("b", 0, 0, 3), _finished("b")]
+    await abandon(arena, battle["id"], written)
 
-    events = await _resume(arena, battle["id"])
+    events = await resume(arena, battle["id"])
 
     assert [event.event for event in events] == ["delta", "finished", "delta", "finished", "turn_finished"]
     assert end_state(events) == "answered"
@@ -146,11 +93,11 @@ async def test_a_side_that_had_failed_stays_failed_and_the_other_one_goes_on(are
     battle = await arena.create("alpha", "beta")
     error = {"message": "One of the models failed to answer.", "type": "server_error", "code": "worker_failed"}
     failed = ("failed", json.dumps({"side": "a", "error": error}), "")
-    await _abandon(arena, battle["id"], [_delta("a", 0, 0, 3), failed, _delta("b", 0, 0, 3)])
+    await abandon(arena, battle["id"], [delta_event("a", 0, 0, 3), failed, delta_event("b", 0, 0, 3)])
 
-    events = await _resume(arena, battle["id"])
+    events = await resume(arena, battle["id"])
 
-    assert _texts(events) == {"a": words(3), "b": words(30)}
+    assert texts_of(events) == {"a": words(3), "b": words(30)}
     assert [json.loads(event.data)["side"] for event in of_kind(events, "failed")] == ["a"]
     assert [json.loads(event.data)["side"] for event in of_kind(events, "finished")] == ["b"]
     assert end_state(events) == "answered"
@@ -163,13 +110,13 @@ async def test_a_model_that_cannot_resume_fails_after_its_first_word_and_starts_
     await arena.add_worker(alpha)
     await arena.add_worker(beta)
     battle = await arena.create("alpha", "beta")
-    await _abandon(arena, battle["id"], [_delta("a", 0, 0, 3, tokens=False)])
+    await abandon(arena, battle["id"], [delta_event("a", 0, 0, 3, tokens=False)])
 
-    events = await _resume(arena, battle["id"])
+    events = await resume(arena, battle["id"])
 
     assert [json.loads(event.data)["side"] for event in of_kind(events, "failed")] == ["a"]
     assert [json.loads(event.data)["side"] for event in of_kind(events, "finished")] == ["b"]
-    assert _texts(events) == {"a": words(3), "b": words(20)}
+    assert texts_of(events) == {"a": words(3), "b": words(20)}
     assert alpha.requests == []
 
 
@@ -182,10 +129,10 @@ async def test_a_turn_that_ends_its_controllers_or_is_too_old_is_ended_and_keeps
     ]
     for cause in causes:
         battle = await arena.create("alpha", "beta")
-        written = [_delta("a", 0, 0, 2), _finished("a"), _delta("b", 0, 0, 2)]
-        await _abandon(arena, battle["id"], written, **cause)
+        written = [delta_event("a", 0, 0, 2), _finished("a"), delta_event("b", 0, 0, 2)]
+        await abandon(arena, battle["id"], written, **cause)
 
-        events = await _resume(arena, battle["id"])
+        events = await resume(arena, battle["id"])
 
         assert [event.event for event in events[-2:]] == ["failed", "turn_finished"]
         assert [json.loads(event.data)["side"] for event in of_kind(events, "failed")] == ["b"]
@@ -197,13 +144,13 @@ async def test_a_turn_that_ends_its_controllers_or_is_too_old_is_ended_and_keeps
 async def test_a_turn_of_a_controller_of_an_earlier_release_is_found_by_its_reader(arena: Arena) -> None:
     await arena.add_two(num_tokens=10)
     battle = await arena.create("alpha", "beta")
-    await _abandon(arena, battle["id"], [])
+    await abandon(arena, battle["id"], [])
     await arena.redis.hdel(arena.keys.battle(battle["id"]), "began_ms", "takeovers")
     await arena.redis.delete(arena.keys.turns)
 
-    events = await _resume(arena, battle["id"])
+    events = await resume(arena, battle["id"])
 
-    assert _texts(events) == {"a": words(10), "b": words(10)}
+    assert texts_of(events) == {"a": words(10), "b": words(10)}
 
 
 async def test_a_turn_waits_for_a_place_at_a_worker(open_arena: Any) -> None:
@@ -214,14 +161,14 @@ async def test_a_turn_waits_for_a_place_at_a_worker(open_arena: Any) -> None:
         until = 1000 * (int((await arena.redis.time())[0]) + 20)
         await arena.redis.zadd(leases, {"of the dead controller": until})
         battle = await arena.create("alpha", "beta")
-        await _abandon(arena, battle["id"], [_delta("a", 0, 0, 4)])
-        resumed = asyncio.create_task(_resume(arena, battle["id"]))
+        await abandon(arena, battle["id"], [delta_event("a", 0, 0, 4)])
+        resumed = asyncio.create_task(resume(arena, battle["id"]))
         await eventually(lambda: len(arena.workers[1].requests) == 1)
         assert alpha.requests == []
 
         await arena.redis.zrem(leases, "of the dead controller")
 
-        assert _texts(await resumed) == {"a": words(10), "b": words(10)}
+        assert texts_of(await resumed) == {"a": words(10), "b": words(10)}
 
 
 async def test_of_two_controllers_one_takes_the_turn(arena: Arena) -> None:
@@ -230,8 +177,8 @@ async def test_of_two_controllers_one_takes_the_turn(arena: Arena) -> None:
         await arena.add_controller()
     for number in range(5):
         battle = await arena.create("alpha", "beta")
-        await _abandon(arena, battle["id"], [_delta("a", 0, 0, 4)])
-        assert _texts(await _resume(arena, battle["id"])) == {"a": words(20), "b": words(20)}
+        await abandon(arena, battle["id"], [delta_event("a", 0, 0, 4)])
+        assert texts_of(await resume(arena, battle["id"])) == {"a": words(20), "b": words(20)}
         assert [len(worker.requests) for worker in workers] == [number + 1] * 2
 
 
@@ -250,9 +197,9 @@ async def test_a_regeneration_that_is_taken_over_and_refused_gives_the_old_answe
         return (await arena.client.get("/v1/models")).json()["data"] == []
 
     await eventually(is_known)
-    await _abandon(arena, battle["id"], [], run="2", run_from=last, undo=old, undo_turn="1")
+    await abandon(arena, battle["id"], [], run="2", run_from=last, undo=old, undo_turn="1")
 
-    events = await _resume(arena, battle["id"], last)
+    events = await resume(arena, battle["id"], last)
 
     assert [event.event for event in events] == ["failed", "turn_finished"]
     assert end_state(events) == "answered"
@@ -279,7 +226,7 @@ async def test_a_former_owner_that_is_alive_writes_nothing_more(arena: Arena) ->
     for worker in arena.workers:
         worker.may_speak.set()
 
-    assert _texts(await turn) == {"a": words(40), "b": words(40)}
+    assert texts_of(await turn) == {"a": words(40), "b": words(40)}
     assert (await arena.vote(battle["id"])).status_code == 200
     await eventually(arena.has_no_leases)
 
@@ -291,11 +238,11 @@ async def _knows_two_models(arena: Arena) -> bool:
 async def test_a_turn_that_cannot_be_read_does_not_keep_the_others_from_going_on(arena: Arena) -> None:
     await arena.add_two(num_tokens=10)
     bad, good = [await arena.create("alpha", "beta") for _ in range(2)]
-    await _abandon(arena, bad["id"], [("delta", "no JSON", "")])
-    await _abandon(arena, good["id"], [])
+    await abandon(arena, bad["id"], [("delta", "no JSON", "")])
+    await abandon(arena, good["id"], [])
     await arena.redis.zadd(arena.keys.turns, {bad["id"]: 1})
 
-    assert end_state(await _resume(arena, good["id"])) == "answered"
+    assert end_state(await resume(arena, good["id"])) == "answered"
     assert (await arena.client.get("/ready")).status_code == 200
 
 
@@ -312,90 +259,12 @@ async def test_a_controller_that_shuts_down_hands_its_turns_over_at_once(open_ar
             turn.cancel()
             await turn
 
-        events = await _resume(staying, battle["id"])
+        events = await resume(staying, battle["id"])
 
-        assert _texts(events) == {"a": words(100), "b": words(100)}
+        assert texts_of(events) == {"a": words(100), "b": words(100)}
         assert end_state(events) == "answered"
         assert any(worker.requests[-1].resume_token_ids for worker in workers)
         assert (await staying.vote(battle["id"])).status_code == 200
-
-
-async def test_after_a_pause_without_the_store_owners_get_time_before_their_turns_are_claimed(
-    own_store: StoreProcess,
-) -> None:
-    """Nothing could be renewed meanwhile, so every ownership has ended when the store is back."""
-    settings = make_settings(
-        own_store.url, f"test:{secrets.token_hex(4)}", owner_lease_s=1.0, store_timeout_s=0.5, worker_lease_s=60.0
-    )
-    async with running_arena(settings) as arena:
-        await arena.add_controller()
-        workers = await arena.add_two(num_tokens=200, delay_s=0.02)
-        battle = await arena.create()
-        turn = asyncio.create_task(arena.turn(battle["id"]))
-        await eventually(lambda: sum(worker.num_open for worker in workers) == 2)
-        own_store.kill()
-        await asyncio.sleep(2.0)
-        await asyncio.to_thread(own_store.start)
-
-        assert _texts(await turn) == {"a": words(200), "b": words(200)}
-        assert [len(worker.requests) for worker in workers] == [1, 1]
-
-
-class _FlakyStore:
-    """A store of no turns that answers every other call, as one does that keeps being killed."""
-
-    def __init__(self) -> None:
-        self.num_calls = 0
-        self.limits: list[int] = []  #: how many turns each answered call asked for
-
-    async def claim_turns(self, limit: int) -> list[ClaimedTurn]:
-        self.num_calls += 1
-        if self.num_calls % 2 == 0:
-            raise unavailable()
-        self.limits.append(limit)
-        return []
-
-
-async def test_turns_are_claimed_also_while_the_store_goes_away_again_and_again() -> None:
-    """Each outage gives owners time to renew. Outages that come sooner than that time ends do not begin it anew: a turn
-    without an owner would wait until the store has been there for long enough at a stretch."""
-    store: Any = _FlakyStore()
-    takeover = TurnTakeover(store, cast(TurnRunner, None), ownership_s=3.0)
-
-    for _ in range(40):
-        await takeover.claim_round()
-
-    claiming = [place for place, limit in enumerate(store.limits) if limit]
-    pauses = [after - before for before, after in itertools.pairwise(claiming)]
-    assert claiming[0] == 0  # nothing has been wrong yet
-    assert set(pauses) == {round(3.0 / ROUND_S) + 1}
-
-
-async def test_a_turn_without_an_owner_goes_on_though_the_store_is_killed_every_second(own_store: StoreProcess) -> None:
-    settings = make_settings(own_store.url, f"test:{secrets.token_hex(4)}", owner_lease_s=3.0, store_timeout_s=0.5)
-    async with running_arena(settings) as arena:
-        workers = await arena.add_two(num_tokens=10)
-        battle = await arena.create("alpha", "beta")
-        is_over = asyncio.Event()
-
-        async def keep_killing() -> None:
-            while not is_over.is_set():
-                own_store.kill()
-                await asyncio.sleep(0.2)
-                await asyncio.to_thread(own_store.start)
-                await asyncio.sleep(0.6)
-
-        own_store.kill()
-        await asyncio.to_thread(own_store.start)
-        await _abandon(arena, battle["id"], [_delta("a", 0, 0, 4)])
-        killing = asyncio.create_task(keep_killing())
-        try:
-            await eventually(lambda: all(worker.requests for worker in workers))
-        finally:
-            is_over.set()
-            await killing
-
-        assert _texts(await _resume(arena, battle["id"])) == {"a": words(10), "b": words(10)}
 
 
 def _thoughts_shown(side: Any, seq: int, first: int, end: int) -> tuple[str, str, str]:
@@ -408,13 +277,13 @@ async def test_thoughts_of_a_dead_controllers_turn_go_on_and_stay_apart(arena: A
     alpha, beta = await arena.add_two(num_tokens=10)
     alpha.num_thoughts = beta.num_thoughts = 6
     battle = await arena.create("alpha", "beta")
-    both = json.loads(_delta("b", 1, 0, 3)[1]) | {"thoughts": "t5 "}
+    both = json.loads(delta_event("b", 1, 0, 3)[1]) | {"thoughts": "t5 "}
     last = ("delta", json.dumps(both), json.dumps({"tokens": [1005, 1006, 1007, 1008]}))
-    await _abandon(arena, battle["id"], [_thoughts_shown("a", 0, 0, 4), _thoughts_shown("b", 0, 0, 5), last])
+    await abandon(arena, battle["id"], [_thoughts_shown("a", 0, 0, 4), _thoughts_shown("b", 0, 0, 5), last])
 
-    events = await _resume(arena, battle["id"])
+    events = await resume(arena, battle["id"])
 
-    assert _texts(events) == {"a": words(10), "b": words(10)}
+    assert texts_of(events) == {"a": words(10), "b": words(10)}
     assert [len(worker.requests[0].resume_token_ids) for worker in (alpha, beta)] == [4, 9]
     turn = (await arena.view(battle["id"]))["turns"][0]
     assert [turn[side]["thoughts"] for side in "ab"] == [thoughts(6)] * 2
@@ -430,9 +299,9 @@ async def test_hidden_thoughts_of_a_dead_controllers_turn_go_on_and_stay_hidden(
             side: {"tokens": [1000 + i for i in range(count)], "text": "", "thoughts": thoughts(count)}
             for side, count in (("a", 2), ("b", 6))
         }
-        await _abandon(arena, battle["id"], [(HELD, "{}", json.dumps(parts))])
+        await abandon(arena, battle["id"], [(HELD, "{}", json.dumps(parts))])
 
-        events = await _resume(arena, battle["id"])
+        events = await resume(arena, battle["id"])
         await arena.vote(battle["id"])
         turn = (await arena.view(battle["id"]))["turns"][0]
 
@@ -449,9 +318,9 @@ async def test_a_hosted_model_that_has_only_thought_in_secret_begins_again(open_
         for worker in (alpha, beta):
             worker.num_thoughts, worker.can_resume, worker.has_token_ids = 6, False, False
         battle = await arena.create()
-        await _abandon(arena, battle["id"], [(HELD, "{}", json.dumps({"a": {"tokens": [], "thoughts": "t0 "}}))])
+        await abandon(arena, battle["id"], [(HELD, "{}", json.dumps({"a": {"tokens": [], "thoughts": "t0 "}}))])
 
-        events = await _resume(arena, battle["id"])
+        events = await resume(arena, battle["id"])
         await arena.vote(battle["id"])
         turn = (await arena.view(battle["id"]))["turns"][0]
 
