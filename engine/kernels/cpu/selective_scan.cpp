@@ -1,6 +1,8 @@
-// The recurrence of Mamba layers (Gu and Dao 2023) on states in pages. A lane is a channel: its numbers of state lie in
-// kStates vectors or more, and the tokens go by one after the other. A thread computes some channels for all sequences,
-// so a token's result depends neither on other sequences nor on steps or threads.
+// The recurrence of Mamba layers (Gu and Dao 2023) on states in pages. A thread computes some channels for all
+// sequences. Where a sequence has several tokens, they go by one after the other, and a lane is a channel. Where it has
+// one, as when it decodes, a lane is a number of a channel's state, as in pages: transposing it there and back would take
+// as long as the token. Both add a channel's numbers in the same order, so a token's result depends neither on other
+// sequences nor on steps or threads.
 
 #include <algorithm>
 #include <vector>
@@ -52,26 +54,82 @@ static void transpose_out(const Floats* from, int count, int64_t num_numbers, fl
     for (int64_t n = 0; n < num_numbers; n++) to[lane * num_numbers + n] = lanes[n * kLanes + lane];
 }
 
-// `count` channels of one token: the state [numbers] is advanced. `a`: binary logarithms of the decay of a step of 1.
+// What a token brings to some channels, a lane each, and where its output goes.
+template <typename T>
+struct TokenChannels {
+  TokenChannels(const ScanArgs<T>& args, int64_t token, int64_t channel, int count)
+      : count(count), at(token * args.num_channels + channel) {
+    x = loaded(args.x + token * args.x_stride + channel);
+    step = softplus(loaded(args.dt + token * args.dt_stride + channel));
+    gate = loaded(args.gate + token * args.gate_stride + channel);
+    input = step * x;
+  }
+  Floats loaded(const T* from) const { return count == kLanes ? load(from) : load_part(from, count); }
+  void put(const ScanArgs<T>& args, Floats y) const {
+    y *= gate / (1.0f + exp(-gate));
+    if (count == kLanes) store(args.y + at, y);
+    else store_part(args.y + at, y, count);
+  }
+
+  int count;
+  int64_t at;
+  Floats x, step, gate, input;
+};
+
+// The sum over numbers of state * c for the channels in the lanes. Where the numbers fill vectors, in the order in
+// which sums() adds them.
+template <typename T>
+static AGON_INLINE Floats outputs(const Floats* state, const T* c, int64_t num_numbers) {
+  Floats y = state[0] * to_float(c[0]);
+  if (num_numbers % kLanes != 0) {
+    for (int64_t n = 1; n < num_numbers; n++) y += state[n] * to_float(c[n]);
+    return y;
+  }
+  Floats parts[kLanes];
+  for (int lane = 0; lane < kLanes; lane++) parts[lane] = state[lane] * to_float(c[lane]);
+  for (int64_t first = kLanes; first < num_numbers; first += kLanes)
+    for (int lane = 0; lane < kLanes; lane++) parts[lane] += state[first + lane] * to_float(c[first + lane]);
+  for (int lane = 0; lane < kLanes; lane++) parts[lane] = unfused(parts[lane]);
+#pragma GCC unroll 4
+  for (int half = kLanes / 2; half > 0; half /= 2)
+    for (int lane = 0; lane < half; lane++) parts[lane] += parts[lane + half];
+  return parts[0];
+}
+
+// `count` channels of one token, with the state [numbers] in vectors of channels: it is advanced. `a`: binary
+// logarithms of the decay of a step of 1.
 template <typename T>
 static AGON_INLINE void advance(const ScanArgs<T>& args, int64_t token, int64_t channel, int count, const Floats* a,
                                 Floats d, Floats* state) {
-  const bool is_whole = count == kLanes;
-  const auto load_some = [&](const T* from) { return is_whole ? load(from) : load_part(from, count); };
-  const Floats x = load_some(args.x + token * args.x_stride + channel);
-  const Floats step = softplus(load_some(args.dt + token * args.dt_stride + channel));
-  const Floats gate = load_some(args.gate + token * args.gate_stride + channel);
+  const TokenChannels<T> of(args, token, channel, count);
+  const T* const b = args.b + token * args.b_stride;
+  for (int64_t n = 0; n < args.num_numbers; n++)
+    state[n] = decaying_power_of_two(of.step * a[n]) * state[n] + unfused(of.input * to_float(b[n]));
+  of.put(args, unfused(d * of.x) + outputs(state, args.c + token * args.c_stride, args.num_numbers));
+}
+
+// kLanes channels of the only token of a sequence, with their states [kLanes, numbers] and `a` as in memory.
+template <typename T>
+static AGON_INLINE void advance_in_place(const ScanArgs<T>& args, int64_t token, int64_t channel, const float* a,
+                                         Floats d, bool is_new, float* state) {
+  const TokenChannels<T> of(args, token, channel, kLanes);
   const T *const b = args.b + token * args.b_stride, *const c = args.c + token * args.c_stride;
-  const Floats input = step * x;
-  Floats y = d * x;
-  for (int64_t n = 0; n < args.num_numbers; n++) {
-    state[n] = decaying_power_of_two(step * a[n]) * state[n] + input * to_float(b[n]);
-    y += state[n] * to_float(c[n]);
+  float steps[kLanes], inputs[kLanes];
+  store(steps, of.step);
+  store(inputs, of.input);
+  Floats parts[kLanes];
+  for (int64_t first = 0; first < args.num_numbers; first += kLanes) {
+    const Floats factors = load(b + first), readers = load(c + first);
+#pragma GCC unroll 4
+    for (int lane = 0; lane < kLanes; lane++) {
+      float* const numbers = state + lane * args.num_numbers + first;
+      const Floats decay = decaying_power_of_two(splat(steps[lane]) * load(a + lane * args.num_numbers + first));
+      const Floats next = decay * (is_new ? splat(0.0f) : load(numbers)) + unfused(splat(inputs[lane]) * factors);
+      store(numbers, next);
+      parts[lane] = first == 0 ? next * readers : parts[lane] + next * readers;
+    }
   }
-  y *= gate / (1.0f + exp(-gate));
-  T* const to = args.y + token * args.num_channels + channel;
-  if (is_whole) store(to, y);
-  else store_part(to, y, count);
+  of.put(args, unfused(d * of.x) + sums(parts));
 }
 
 // Channels of a work item: 4 KB of state if a channel has 16 numbers, so that a sequence's part of a page is read as a
@@ -79,12 +137,14 @@ static AGON_INLINE void advance(const ScanArgs<T>& args, int64_t token, int64_t 
 constexpr int kParts = 4;
 constexpr int64_t kItemChannels = kParts * kLanes;
 constexpr int64_t kAhead = 1;  // sequences whose states are prefetched
+constexpr float kLog2e = 1.44269504f;  // e^x = 2^(x log2 e); rates are negative
 
 // The weights of a work item, a vector of channels after the other.
 struct ItemWeights {
-  explicit ItemWeights(int64_t num_numbers) : a(kParts * num_numbers) {}
+  explicit ItemWeights(int64_t num_numbers) : a(kParts * num_numbers), rows(kItemChannels * num_numbers) {}
 
-  std::vector<Floats> a;  // [parts, numbers]
+  std::vector<Floats> a;    // [parts, numbers]
+  std::vector<float> rows;  // the same numbers as in memory, [channels, numbers]
   Floats d[kParts];
 };
 
@@ -94,9 +154,12 @@ static void load_weights(const ScanArgs<T>& args, Range channels, ItemWeights& w
     const int count = int(std::min<int64_t>(kLanes, channels.last - channel));
     Floats* const a = weights.a.data() + part * args.num_numbers;
     transpose_in(args.a + channel * args.num_numbers, count, args.num_numbers, a);
-    for (int64_t n = 0; n < args.num_numbers; n++) a[n] *= 1.44269504f;  // e^x = 2^(x log2 e); rates are negative
+    for (int64_t n = 0; n < args.num_numbers; n++) a[n] *= kLog2e;
     weights.d[part] = load_part(args.d + channel, count);
   }
+  const float* const a = args.a + channels.first * args.num_numbers;
+  const int64_t num = (channels.last - channels.first) * args.num_numbers;
+  for (int64_t i = 0; i < num; i++) weights.rows[i] = a[i] * kLog2e;
 }
 
 template <typename T>
@@ -122,6 +185,11 @@ static void selective_scan(const ScanArgs<T>& args, Team& team) {
         args.states.fetch(sequence + kAhead, channel * num_numbers, count * num_numbers);
         const Floats *const a = weights.a.data() + part * num_numbers, d = weights.d[part];
         float* const held = page + channel * num_numbers;
+        if (tokens.last - tokens.first == 1 && count == kLanes && num_numbers % kLanes == 0) {
+          const float* const rows = weights.rows.data() + part * kLanes * num_numbers;
+          advance_in_place(args, tokens.first, channel, rows, d, args.states.is_new(sequence), held);
+          continue;
+        }
         if (args.states.is_new(sequence)) std::fill(state.begin(), state.end(), splat(0.0f));
         else transpose_in(held, count, num_numbers, state.data());
         if (count == kLanes)

@@ -221,6 +221,21 @@ AGON_INLINE float largest(Floats v) {
 AGON_INLINE Floats first_of_pairs(Words pairs) { return as_floats(pairs << 16); }
 AGON_INLINE Floats second_of_pairs(Words pairs) { return as_floats(pairs & splat_word(0xffff0000u)); }
 
+// A product as it is rounded: the compiler may not fuse it with the sum that it becomes a part of. For code that has to
+// have the bits of other code, in which the two are apart.
+AGON_INLINE Floats unfused(Floats product) {
+#if defined(__AVX512F__)
+  asm("" : "+v"(product));
+#elif defined(__x86_64__)
+  asm("" : "+x"(product));
+#elif defined(__aarch64__)
+  asm("" : "+w"(product));
+#else
+  asm("" : "+m"(product));
+#endif
+  return product;
+}
+
 // sum + the dot product of pairs of bfloat16, lane by lane.
 #if defined(__AVX512BF16__)
 constexpr bool kHasDotPairs = true;
