@@ -27,6 +27,7 @@ constexpr int64_t kQueryRows = 512;   // likewise query heads of these tokens, u
 constexpr int64_t kDecodeTokens = 4;  // up to this many query tokens, each part of a context is its own work item
 constexpr float kLog2E = 1.44269504f;
 constexpr float kLowest = -1e30f;     // below any score, and finite: kLowest - kLowest is 0, not NaN
+constexpr float kSlack = 8.0f;        // how far scores may be above the score that sums are relative to
 
 // Register tile of a product: rows, and vectors of sums per row, that fit into registers. With widening there are more
 // rows, because each widened factor is then used more often.
@@ -41,8 +42,9 @@ constexpr int64_t kInputWords = kWidens<T> ? kGroup<T> : 1;
 
 using Item = AttentionItem;
 
-// State of the online softmax of some rows: largest score, sum of weights, weighted sum of values. A view of memory
-// that is owned by Scratch or AttentionArgs::partials.
+// State of the online softmax of some rows: the score that weights are relative to, sum of weights, weighted sum of
+// values. A view of memory that is owned by Scratch or AttentionArgs::partials. The score is about the largest: at most
+// kSlack below it, as rescaling the sums at every larger score would take longer than the weights themselves.
 struct Sums {
   float* largest;  // [rows]
   float* weight;   // [rows]
@@ -128,17 +130,19 @@ struct Score {
 
   template <int kRows>
   AGON_INLINE void run(int64_t first) const {
-    for (int v = 0; v < kTileVectors; v += kCount) run<kRows>(first, v);
+    for (int v = 0; v < kTileVectors; v += kCount)
+      if (first == 0 && !kHasScales<S>) run<kRows, true>(first, v);
+      else run<kRows, false>(first, v);
   }
 
-  template <int kRows>
+  template <int kRows, bool kFetches>
   AGON_INLINE void run(int64_t first, int first_vector) const {
     Floats acc[kRows][kCount];
     const uint32_t *keys[kCount], *ahead[kCount];
 #pragma GCC unroll 4
     for (int c = 0; c < kCount; c++) {
       keys[c] = tile.keys[first_vector + c];
-      ahead[c] = (first == 0 ? next : tile).keys[first_vector + c];
+      ahead[c] = next.keys[first_vector + c];
 #pragma GCC unroll 8
       for (int r = 0; r < kRows; r++) acc[r][c] = splat(0.0f);
     }
@@ -148,7 +152,7 @@ struct Score {
     for (int64_t g = 0; g < groups; g++, x += kInputWords<T>) {
 #pragma GCC unroll 4
       for (int c = 0; c < kCount; c++) {
-        if constexpr (!kHasScales<S>) __builtin_prefetch(ahead[c], 0, 2);
+        if constexpr (kFetches) __builtin_prefetch(ahead[c], 0, 2);
         ahead[c] += next.key_stride;
       }
       add_group<T>(acc, x, words, keys);
@@ -173,6 +177,12 @@ struct AddValues {
 
   template <int kRows>
   AGON_INLINE void run(int64_t first) const {
+    if (first == 0 && !kHasScales<S>) run<kRows, true>(first);
+    else run<kRows, false>(first);
+  }
+
+  template <int kRows, bool kFetches>
+  AGON_INLINE void run(int64_t first) const {
     constexpr int64_t kSteps = kLanes / kGroup<T>, kWords = kTile / kGroup<T> * kInputWords<T>;
     Floats acc[kRows][kCount];
     float* to = sums + first * value_dim + column;
@@ -183,13 +193,13 @@ struct AddValues {
     const uint32_t* w = weights + first * kWords;
 #pragma GCC unroll 1
     for (int v = 0; v < kTileVectors; v++) {
-      const uint32_t *values = tile.values[v] + column, *ahead = (first == 0 ? next : tile).values[v] + column;
+      const uint32_t *values = tile.values[v] + column, *ahead = next.values[v] + column;
 #pragma GCC unroll 1
       for (int64_t i = 0; i < kSteps; i++, w += kInputWords<T>, values += value_dim, ahead += value_dim) {
         const uint32_t* columns[kCount];
 #pragma GCC unroll 4
         for (int c = 0; c < kCount; c++) {
-          if constexpr (!kHasScales<S>) __builtin_prefetch(ahead + c * kLanes, 0, 2);
+          if constexpr (kFetches) __builtin_prefetch(ahead + c * kLanes, 0, 2);
           columns[c] = values + c * kLanes;
         }
         add_group<T>(acc, w, kWords, columns);
@@ -215,8 +225,8 @@ static void add_values(int64_t rows, const uint32_t* weights, const Tile& tile, 
 }
 
 // One row and one tile: scores -> weights exp(score - largest), rounded to T and times the values' scales; adds to the
-// row's sum of weights, which is kept in `lanes`, and rescales its sums if the largest score has grown. The row reads
-// tokens [low, high) of the tile.
+// row's sum of weights, which is kept in `lanes`, and rescales its sums if scores have grown by more than kSlack. The row
+// reads tokens [low, high) of the tile.
 template <typename T, typename S>
 static void soften(float* scores, const Tile& tile, uint32_t* weights, Sums sums, float* lanes, int64_t row,
                    int64_t value_dim, float scale, float softcap, int64_t low, int64_t high) {
@@ -238,13 +248,15 @@ static void soften(float* scores, const Tile& tile, uint32_t* weights, Sums sums
   }
   float largest = sums.largest[row];
   Floats weight = load(lanes + row * kLanes);
-  if (any_above(best, largest)) {  // seldom, after a row's first tiles
+  if (any_above(best, largest + kSlack)) {  // seldom, after a row's first tile
     largest = agon::largest(best);
-    const float shrink = exp(splat(sums.largest[row] - largest))[0];
+    if (sums.largest[row] != kLowest) {  // else there are no sums yet
+      const float shrink = exp(splat(sums.largest[row] - largest))[0];
+      weight *= shrink;
+      float* values = sums.values + row * value_dim;
+      for (int64_t d = 0; d < value_dim; d++) values[d] *= shrink;
+    }
     sums.largest[row] = largest;
-    weight *= shrink;
-    float* values = sums.values + row * value_dim;
-    for (int64_t d = 0; d < value_dim; d++) values[d] *= shrink;
   }
 #pragma GCC unroll 4
   for (int v = 0; v < kTileVectors; v++) {

@@ -100,6 +100,22 @@ def test_a_token_is_the_same_to_the_last_bit_however_the_work_is_cut(
     assert torch.equal(torch.cat(outputs), wanted)
 
 
+@pytest.mark.parametrize("instruction_set", USABLE)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("growth", [0.05, 0.5, -0.5])
+def test_scores_may_grow_along_a_context(instruction_set: str, dtype: torch.dtype, growth: float) -> None:
+    """growth: of the scores from one token to the next. Sums are rescaled where scores have grown by more than some."""
+    shape = AttentionShape(2, 1, 32, score_scale=1.0, sinks=(5.0, -5.0))
+    case = Case(shape, 16, [0], [330], seed=5, dtype=dtype, windows=(None,))
+    prepared = prepare(case, 0.0, NULL_PAGE)
+    prepared.query.mul_(0.05)[..., 0] = 1.0
+    prepared.key_value[:, 0, 0, 0] = growth * torch.arange(-165, 165)
+    step = backend_with_the_past(case, prepared, library(instruction_set)).begin(prepared.layout)
+    result = attend(step, 0, prepared.query, prepared.key_value)
+    wanted = expected(case, prepared, 0).flatten(1)
+    torch.testing.assert_close(result, wanted, atol=TOLERANCE[dtype], rtol=TOLERANCE[dtype])
+
+
 @pytest.mark.parametrize("kv_dtype", [None, torch.int8])
 @pytest.mark.parametrize("rotary_dim", [32, 20, None])
 @pytest.mark.parametrize(("has_norms", "has_value_norm"), [(True, False), (True, True), (False, False)])
