@@ -260,7 +260,7 @@ static void soften(float* scores, const Tile& tile, uint32_t* weights, Sums sums
   }
 #pragma GCC unroll 4
   for (int v = 0; v < kTileVectors; v++) {
-    Floats e = decaying_power_of_two((s[v] - largest) * kLog2E);
+    Floats e = power_of_two((s[v] - largest) * kLog2E);
     if (!is_whole) e = s[v] == splat(-INFINITY) ? splat(0.0f) : e;
     weight += e;
     const Floats scaled = kHasScales<S> ? e * load(tile.value_scales[v]) : e;

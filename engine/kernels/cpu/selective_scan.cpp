@@ -104,7 +104,7 @@ static AGON_INLINE void advance(const ScanArgs<T>& args, int64_t token, int64_t 
   const TokenChannels<T> of(args, token, channel, count);
   const T* const b = args.b + token * args.b_stride;
   for (int64_t n = 0; n < args.num_numbers; n++)
-    state[n] = decaying_power_of_two(of.step * a[n]) * state[n] + unfused(of.input * to_float(b[n]));
+    state[n] = power_of_two(of.step * a[n]) * state[n] + unfused(of.input * to_float(b[n]));
   of.put(args, unfused(d * of.x) + outputs(state, args.c + token * args.c_stride, args.num_numbers));
 }
 
@@ -123,7 +123,7 @@ static AGON_INLINE void advance_in_place(const ScanArgs<T>& args, int64_t token,
 #pragma GCC unroll 4
     for (int lane = 0; lane < kLanes; lane++) {
       float* const numbers = state + lane * args.num_numbers + first;
-      const Floats decay = decaying_power_of_two(splat(steps[lane]) * load(a + lane * args.num_numbers + first));
+      const Floats decay = power_of_two(splat(steps[lane]) * load(a + lane * args.num_numbers + first));
       const Floats next = decay * (is_new ? splat(0.0f) : load(numbers)) + unfused(splat(inputs[lane]) * factors);
       store(numbers, next);
       parts[lane] = first == 0 ? next * readers : parts[lane] + next * readers;

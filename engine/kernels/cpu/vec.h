@@ -325,8 +325,8 @@ AGON_INLINE Floats exp(Floats x) {
   return is_huge ? splat(__builtin_inff()) : y;
 }
 
-// 2^x within 2 units in the last place for x in [-126, 0]; below it, next to nothing or zero. Half the work of exp.
-AGON_INLINE Floats decaying_power_of_two(Floats x) {
+// 2^x within 2 units in the last place for x in [-126, 126]; below it, next to nothing or zero. Half the work of exp.
+AGON_INLINE Floats power_of_two(Floats x) {
 #if defined(__AVX512F__)
   const Floats n = (Floats)_mm512_roundscale_ps((__m512)x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
 #else
