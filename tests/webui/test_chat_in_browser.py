@@ -143,7 +143,8 @@ def test_a_question_is_not_lost_where_the_chat_before_it_is_read_slowly(visit: V
     visit.site.arena.chat_delays_s = [1.5]
     page.reload()
     visit.wait_until(lambda: not visit.site.arena.chat_delays_s)
-    visit.ask("slow: tell me a story")
+    visit.write("#prompt textarea", "slow: tell me a story")
+    page.press("#prompt textarea", "Enter")
     page.wait_for_selector("#stop")
     page.wait_for_timeout(2000)
     assert page.locator("#stop").is_visible()
