@@ -1,8 +1,8 @@
 // The recurrence of Mamba layers (Gu and Dao 2023) on states in pages. A thread computes some channels for all
 // sequences. Where a sequence has several tokens, they go by one after the other, and a lane is a channel. Where it has
-// one, as when it decodes, a lane is a number of a channel's state, as in pages: transposing it there and back would take
-// as long as the token. Both add a channel's numbers in the same order, so a token's result depends neither on other
-// sequences nor on steps or threads.
+// one, as when it decodes, a lane is a number of a channel's state, as in pages: transposing it there and back would
+// take as long as the token. Both add a channel's numbers in the same order, so a token's result depends neither on
+// other sequences nor on steps or threads.
 
 #include <algorithm>
 #include <vector>
@@ -63,6 +63,7 @@ struct TokenChannels {
     step = softplus(loaded(args.dt + token * args.dt_stride + channel));
     gate = loaded(args.gate + token * args.gate_stride + channel);
     input = step * x;
+    step *= 1.44269504f;
   }
   Floats loaded(const T* from) const { return count == kLanes ? load(from) : load_part(from, count); }
   void put(const ScanArgs<T>& args, Floats y) const {
@@ -73,7 +74,7 @@ struct TokenChannels {
 
   int count;
   int64_t at;
-  Floats x, step, gate, input;
+  Floats x, step, gate, input;  // step: times log2 e, as a state decays by 2^(step a)
 };
 
 // The sum over numbers of state * c for the channels in the lanes. Where the numbers fill vectors, in the order in
@@ -96,8 +97,7 @@ static AGON_INLINE Floats outputs(const Floats* state, const T* c, int64_t num_n
   return parts[0];
 }
 
-// `count` channels of one token, with the state [numbers] in vectors of channels: it is advanced. `a`: binary
-// logarithms of the decay of a step of 1.
+// `count` channels of one token, with the state [numbers] and `a` in vectors of channels: the state is advanced.
 template <typename T>
 static AGON_INLINE void advance(const ScanArgs<T>& args, int64_t token, int64_t channel, int count, const Floats* a,
                                 Floats d, Floats* state) {
@@ -108,12 +108,13 @@ static AGON_INLINE void advance(const ScanArgs<T>& args, int64_t token, int64_t 
   of.put(args, unfused(d * of.x) + outputs(state, args.c + token * args.c_stride, args.num_numbers));
 }
 
-// kLanes channels of the only token of a sequence, with their states [kLanes, numbers] and `a` as in memory.
+// kLanes channels of the only token of a sequence, with their states [kLanes, numbers] as in memory.
 template <typename T>
-static AGON_INLINE void advance_in_place(const ScanArgs<T>& args, int64_t token, int64_t channel, const float* a,
-                                         Floats d, bool is_new, float* state) {
+static AGON_INLINE void advance_in_place(const ScanArgs<T>& args, int64_t token, int64_t channel, Floats d, bool is_new,
+                                         float* state) {
   const TokenChannels<T> of(args, token, channel, kLanes);
   const T *const b = args.b + token * args.b_stride, *const c = args.c + token * args.c_stride;
+  const float* const a = args.a + channel * args.num_numbers;
   float steps[kLanes], inputs[kLanes];
   store(steps, of.step);
   store(inputs, of.input);
@@ -137,14 +138,12 @@ static AGON_INLINE void advance_in_place(const ScanArgs<T>& args, int64_t token,
 constexpr int kParts = 4;
 constexpr int64_t kItemChannels = kParts * kLanes;
 constexpr int64_t kAhead = 1;  // sequences whose states are prefetched
-constexpr float kLog2e = 1.44269504f;  // e^x = 2^(x log2 e); rates are negative
 
 // The weights of a work item, a vector of channels after the other.
 struct ItemWeights {
-  explicit ItemWeights(int64_t num_numbers) : a(kParts * num_numbers), rows(kItemChannels * num_numbers) {}
+  explicit ItemWeights(int64_t num_numbers) : a(kParts * num_numbers) {}
 
-  std::vector<Floats> a;    // [parts, numbers]
-  std::vector<float> rows;  // the same numbers as in memory, [channels, numbers]
+  std::vector<Floats> a;  // [parts, numbers]
   Floats d[kParts];
 };
 
@@ -154,12 +153,8 @@ static void load_weights(const ScanArgs<T>& args, Range channels, ItemWeights& w
     const int count = int(std::min<int64_t>(kLanes, channels.last - channel));
     Floats* const a = weights.a.data() + part * args.num_numbers;
     transpose_in(args.a + channel * args.num_numbers, count, args.num_numbers, a);
-    for (int64_t n = 0; n < args.num_numbers; n++) a[n] *= kLog2e;
     weights.d[part] = load_part(args.d + channel, count);
   }
-  const float* const a = args.a + channels.first * args.num_numbers;
-  const int64_t num = (channels.last - channels.first) * args.num_numbers;
-  for (int64_t i = 0; i < num; i++) weights.rows[i] = a[i] * kLog2e;
 }
 
 template <typename T>
@@ -186,8 +181,7 @@ static void selective_scan(const ScanArgs<T>& args, Team& team) {
         const Floats *const a = weights.a.data() + part * num_numbers, d = weights.d[part];
         float* const held = page + channel * num_numbers;
         if (tokens.last - tokens.first == 1 && count == kLanes && num_numbers % kLanes == 0) {
-          const float* const rows = weights.rows.data() + part * kLanes * num_numbers;
-          advance_in_place(args, tokens.first, channel, rows, d, args.states.is_new(sequence), held);
+          advance_in_place(args, tokens.first, channel, d, args.states.is_new(sequence), held);
           continue;
         }
         if (args.states.is_new(sequence)) std::fill(state.begin(), state.end(), splat(0.0f));
