@@ -42,10 +42,8 @@ _WORKSPACE_BYTES = 256 * 2**20
 def unsupported_reason(plan: PoolPlan, shapes: Sequence[AttentionShape]) -> str | None:
     """Why step kernels cannot serve a model; None if they can."""
     for shape in shapes:
-        if shape.value_dim is not None:
-            return "values that are a part of the keys"
-        if shape.head_dim > _MAX_HEAD_DIM:
-            return f"heads of {shape.head_dim} channels (up to {_MAX_HEAD_DIM} are supported)"
+        if shape.output_dim > _MAX_HEAD_DIM:
+            return f"heads of {shape.output_dim} channels (up to {_MAX_HEAD_DIM} are supported)"
     if plan.smallest_budget is not None:
         return "layers that keep a budget of tokens"
     for layout in type_layouts(plan, tuple(shapes)):
@@ -107,14 +105,14 @@ def split_workspace(
     must not depend on other rows. Engines of few rows get more, for the queries of prompts that are read in half as
     many parts.
     """
-    state_bytes = 4 * shape.num_heads * (shape.head_dim + 1)
+    state_bytes = 4 * shape.num_heads * (shape.output_dim + 1)
     wanted = -(-_PROGRAMS_PER_MULTIPROCESSOR * num_multiprocessors // shape.num_kv_heads)
     affordable = _WORKSPACE_BYTES // (max_rows * state_bytes)
     num_parts = max(1, min(wanted, affordable, -(-max_context // _LEAST_PART)))
     num_tiles = num_multiprocessors // (2 * shape.num_kv_heads)
     prompt_rows = num_tiles * (_PROMPT_TILE * shape.num_kv_heads // shape.num_heads) // _PROGRAMS_PER_MULTIPROCESSOR
     num_rows = max(max_rows, min(prompt_rows, _WORKSPACE_BYTES // (num_parts * state_bytes)))
-    return SplitWorkspace.allocate(num_rows, shape.num_heads, num_parts, shape.head_dim, device)
+    return SplitWorkspace.allocate(num_rows, shape.num_heads, num_parts, shape.output_dim, device)
 
 
 def prompt_cases(plan: PoolPlan, shapes: tuple[AttentionShape, ...], dtype: torch.dtype) -> tuple[PromptCase, ...]:
@@ -134,6 +132,7 @@ def prompt_cases(plan: PoolPlan, shapes: tuple[AttentionShape, ...], dtype: torc
             shape.softcap,
             has_sinks=shape.sinks is not None,
             has_chunks=layout_of[i].chunk is not None,
+            has_latents=shape.value_dim is not None,
         )
         for i, shape in enumerate(shapes)
     )
@@ -146,7 +145,7 @@ class _Layer:
     type_id: int
     group: int  #: layers of the same group differ in nothing but addresses
     shape: AttentionShape
-    pages: torch.Tensor  #: [N, 2, K, P, D], strided: its own, or those that it shares
+    pages: torch.Tensor  #: [N, 2 or 1, K, P, D], strided: its own, or those that it shares
     scales: PageScales | None  #: of keys and values in 8 bits
     options: AttentionOptions
     workspace: SplitWorkspace  #: shared by all layers with equal heads, which run one after another
@@ -191,7 +190,7 @@ class DeviceBackend:
         self.page_tokens = tuple(layout.layer_type.page_tokens for layout in layouts)  #: of each attention type
         self.page_tables = tuple(page_tables[layout.layer_type.name] for layout in layouts)  #: likewise
         type_of = types_of_layers(layouts, shapes)
-        heads = {(shape.num_heads, shape.num_kv_heads, shape.head_dim): shape for shape in shapes}
+        heads = {_sums_of(shape): shape for shape in shapes}
         processors = num_multiprocessors(pool.device)
         workspaces = {
             key: split_workspace(shape, max_rows, max_context, processors, pool.device) for key, shape in heads.items()
@@ -206,7 +205,7 @@ class DeviceBackend:
                 pages=layouts[type_of[i]].layer_pages(pool, storing_layer(shapes, i)),
                 scales=_scales(layouts[type_of[i]], pool, storing_layer(shapes, i)),
                 options=_options(shape, layouts[type_of[i]], pool.device),
-                workspace=workspaces[shape.num_heads, shape.num_kv_heads, shape.head_dim],
+                workspace=workspaces[_sums_of(shape)],
                 case=cases[i],
                 prompts=(prompt_kernels or {}).get(cases[i]),
             )
@@ -219,18 +218,14 @@ class DeviceBackend:
         splits = [layer.workspace.lse.shape[2] for layer in self._layers if layer.options.most_tokens is None]
         return bool(splits) and min(splits) > 1
 
-    def num_heads(self, layer_id: int) -> int:
-        """Query heads of a layer."""
-        return self._layers[layer_id].shape.num_heads
-
     def begin(self, layout: DeviceLayout) -> "DeviceStep":
         """A step over these rows; nothing is computed yet."""
         is_small = layout.query_starts is None and layout.num_decodes <= MAX_RECORDED_ROWS
         return (SmallStep if is_small else DeviceStep)(self, layout)
 
-    def head_dim(self, layer_id: int) -> int:
-        """Channels of a head of that layer."""
-        return self._layers[layer_id].shape.head_dim
+    def shape(self, layer_id: int) -> AttentionShape:
+        """The heads of that layer."""
+        return self._layers[layer_id].shape
 
     def attend(
         self,
@@ -242,8 +237,9 @@ class DeviceBackend:
         layout: DeviceLayout,
         memory: StepMemory,
     ) -> None:
-        """As AttentionStep.attend, for a step of this layout, into output [T, H, D]. Queues its kernels. memory: the
-        launches of the step's earlier layers, by their group, are repeated; those of a new group are added."""
+        """As AttentionStep.attend, for a step of this layout, into output [T, H, channels of a value]. Queues its
+        kernels. memory: the launches of the step's earlier layers, by their group, are repeated; those of a new group
+        are added."""
         layer = self._layers[layer_id]
         self._launch_or_repeat(layer, qkv, output, rotation, head_norms, layout, memory.kept)
         if layout.query_starts is not None and layer.prompts is not None:  # a library's launches cannot be kept
@@ -384,7 +380,8 @@ class DeviceStep:
         self, layer_id: int, qkv: torch.Tensor, rotation: Rotation | None, head_norms: HeadNorms | None
     ) -> torch.Tensor:
         """As AttentionStep.attend."""
-        output = qkv.new_empty((len(qkv), self._backend.num_heads(layer_id) * qkv.shape[2]))
+        shape = self._backend.shape(layer_id)
+        output = qkv.new_empty((len(qkv), shape.num_heads * shape.output_dim))
         self.attend_into(layer_id, qkv, rotation, head_norms, output)
         return output
 
@@ -396,8 +393,8 @@ class DeviceStep:
         head_norms: HeadNorms | None,
         output: torch.Tensor,
     ) -> None:
-        """As attend, into output [T, H * D], contiguous."""
-        heads = output.view(len(qkv), -1, qkv.shape[2])
+        """As attend, into output [T, H * channels of a value], contiguous."""
+        heads = output.view(len(qkv), -1, self._backend.shape(layer_id).output_dim)
         self._backend.attend(layer_id, qkv, heads, rotation, head_norms, self._layout, self._memory)
 
 
@@ -419,7 +416,7 @@ class SmallStep(DeviceStep):
         def attend(
             layer_id: int, heads: torch.Tensor, rotation: int | None, norms: HeadNormWeights | None
         ) -> torch.Tensor:
-            qkv = heads.view(len(heads), -1, self._backend.head_dim(layer_id))
+            qkv = heads.view(len(heads), -1, self._backend.shape(layer_id).head_dim)
             turned = None if rotation is None else rotations[rotation]
             return self.attend(layer_id, qkv, turned, None if norms is None else HeadNorms(*norms))
 
@@ -446,6 +443,11 @@ def _moving(
     )
 
 
+def _sums_of(shape: AttentionShape) -> tuple[int, int, int]:
+    """What the workspace for a layer's partial sums depends on."""
+    return shape.num_heads, shape.num_kv_heads, shape.output_dim
+
+
 def _options(shape: AttentionShape, layout: TypeLayout, device: torch.device) -> AttentionOptions:
     sinks = None if shape.sinks is None else torch.tensor(shape.sinks, dtype=torch.float32, device=device)
     return AttentionOptions(shape.scale, layout.window, shape.softcap, sinks=sinks, chunk=layout.chunk)
@@ -453,4 +455,4 @@ def _options(shape: AttentionShape, layout: TypeLayout, device: torch.device) ->
 
 def _scales(layout: TypeLayout, pool: torch.Tensor, layer_id: int) -> PageScales | None:
     scales = layout.layer_scales(pool, layer_id)
-    return None if scales is None else PageScales(scales[:, 0], scales[:, 1])
+    return None if scales is None else PageScales(scales[:, 0], scales[:, -1])

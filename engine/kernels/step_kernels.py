@@ -9,8 +9,10 @@ grids depend on shapes and on bounds that the host knows. No function allocates 
 the device. Padding rows have slot -1 and context length 0: they read and write nothing.
 
 T = tokens of the step, B = rows (sequences of the step, with padding), S = slots, H, K = query and key/value heads,
-D = head dimension, N = small pages, P = tokens in a page, V = vocabulary. Pages of a layer are a strided view
-[N, 2 (key, value), K, P, D] of the pool with 64-bit strides: page stride, offset and base are multiples of 16 elements.
+D = head dimension, C = channels of a value, N = small pages, P = tokens in a page, V = vocabulary. Pages of a layer are
+a strided view [N, 2 (key, value), K, P, D] of the pool with 64-bit strides: page stride, offset and base are multiples
+of 16 elements; C is D. In multi-head latent attention pages hold keys alone, [N, 1, K, P, D]: values are their last C
+channels, as many as outputs have.
 """
 
 from collections.abc import Callable, Sequence
@@ -52,28 +54,28 @@ class SplitWorkspace:
     """Partial results (states) of contexts that are read in parts: allocated once, for the largest batch. Holds nothing
     between calls."""
 
-    outputs: torch.Tensor  #: [rows, H, splits, D] float32
+    outputs: torch.Tensor  #: [rows, H, splits, C] float32
     lse: torch.Tensor  #: [rows, H, splits] float32: log of the sum of exponentials; -inf: the part was empty
     counts: torch.Tensor  #: [2, rows * splits] int32: number of states of each row, of those the ones of its prefix
 
     @classmethod
     def allocate(
-        cls, num_rows: int, num_heads: int, num_splits: int, head_dim: int, device: torch.device
+        cls, num_rows: int, num_heads: int, num_splits: int, value_dim: int, device: torch.device
     ) -> "SplitWorkspace":
         """For rows of that many heads, in at most num_splits parts."""
         return cls(
-            torch.empty((num_rows, num_heads, num_splits, head_dim), dtype=torch.float32, device=device),
+            torch.empty((num_rows, num_heads, num_splits, value_dim), dtype=torch.float32, device=device),
             torch.empty((num_rows, num_heads, num_splits), dtype=torch.float32, device=device),
             torch.zeros((2, num_rows * num_splits), dtype=torch.int32, device=device),
         )
 
     def shaped(self, num_rows: int, num_splits: int) -> "SplitWorkspace":
         """The same memory for more rows of fewer splits, or the reverse; no more than there are states."""
-        _, num_heads, _, head_dim = self.outputs.shape
-        outputs, lse = (num_rows, num_heads, num_splits, head_dim), (num_rows, num_heads, num_splits)
+        _, num_heads, _, value_dim = self.outputs.shape
+        outputs, lse = (num_rows, num_heads, num_splits, value_dim), (num_rows, num_heads, num_splits)
         size = num_rows * num_heads * num_splits
         return SplitWorkspace(
-            self.outputs.view(-1)[: size * head_dim].view(outputs), self.lse.view(-1)[:size].view(lse), self.counts
+            self.outputs.view(-1)[: size * value_dim].view(outputs), self.lse.view(-1)[:size].view(lse), self.counts
         )
 
 
@@ -192,7 +194,8 @@ class StepKernels(Protocol):
         """RMS norm of query and key heads, rotation of both in the half-split form; stores keys and values in pages.
 
         qkv [T, H + 2 K, D], a token's heads adjacent; query heads are overwritten. Without pages qkv has query heads
-        alone, [T, H, D], there is no key_norm, and nothing is stored. cos, sin [T, R / 2] float32: the first R channels
+        alone, [T, H, D], there is no key_norm, and nothing is stored. With pages of one part there are no value heads,
+        [T, H + K, D]. cos, sin [T, R / 2] float32: the first R channels
         are rotated, in pairs (i, i + R / 2). query_norm, key_norm [D] float32, both or neither. norms_values: with
         them, value heads are divided by their root mean square, too. page_places [T] int64: page * P + offset, -1: not
         stored; all distinct. scales: written too, where pages are quantised.
@@ -211,7 +214,7 @@ class StepKernels(Protocol):
         workspace: SplitWorkspace,
         scales: PageScales | None = None,
     ) -> None:
-        """Attention of one query per row. query [B, H, D], strided rows; output [B, H, D]; page_table [S, entries]
+        """Attention of one query per row. query [B, H, D], strided rows; output [B, H, C]; page_table [S, entries]
         int32, row b of the step has row slots[b] of it (slots [B] int32, -1: padding, output zeros); context_lengths
         [B] int32 with the row's own token. With a workspace of the same number of splits, the bits of a row do not
         depend on the other rows.
@@ -258,7 +261,7 @@ class StepKernels(Protocol):
     ) -> None:
         """Attention of any number of queries per row: prompts, chunks of prompts and decodes in one launch.
 
-        query, output [T, H, D]; query_starts [B + 1] int32: rows of sequence b are [query_starts[b],
+        query [T, H, D]; output [T, H, C]; query_starts [B + 1] int32: rows of sequence b are [query_starts[b],
         query_starts[b + 1]), the last ones of its context. max_queries, max_context: bounds known to the host on the
         queries of a row and on context_lengths. With T and B they decide whether few queries behind long contexts are
         read in parts. The output of tokens that no row has, or a row of padding, is not defined.

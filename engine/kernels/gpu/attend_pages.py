@@ -8,7 +8,8 @@ prefix  one query per row; all rows of a group read the same tokens, from the pa
 suffix  one query per row; the tokens behind those that its group shares
 
 The query heads of a key/value head are in one tile (row m of the tile is head m % GROUP_SIZE of query m // GROUP_SIZE),
-so their keys and values are read once. Online softmax (Milakov and Gimelshein 2018) to the base 2, because exp2 is an
+so their keys and values are read once; or, where they are more than a tile takes, in HEAD_TILES tiles of GROUP_SIZE
+heads. Online softmax (Milakov and Gimelshein 2018) to the base 2, because exp2 is an
 instruction and exp is not.
 
 Parts (Flash-Decoding, Dao et al. 2023): several programs may share the tokens that a tile reads. Each part has a state
@@ -16,6 +17,10 @@ of its own, the output and the log of the sum of exponentials, and merge_states 
 on these tokens, in mixed mode also on the number of the row's queries, and never on the batch: MIN_PART tokens, or more
 if there would be more than max_parts parts, in mixed mode for all tiles of the row together. The grid's third dimension
 Z decides nothing: each program computes every Z-th part of its tile.
+
+Latents (multi-head latent attention, arXiv 2405.04434): values are the last channels of the keys, and only keys are
+stored. A tile of them is loaded once, for both products; the first TURNED_DIM channels, which are the rotated ones, are
+a tile of their own, because 512 + 64 channels in one tile would be 1,024.
 
 The page of the next tile is looked up while the current tile is computed, and carried into the next iteration. So loads
 of keys and values do not depend on a load of their own iteration, and the compiler keeps num_stages - 1 tiles in
@@ -81,6 +86,7 @@ def _read_tiles(
     first,
     last,
     query,
+    turned_query,
     positions,
     slopes,
     table_ptr,
@@ -105,6 +111,8 @@ def _read_tiles(
     PAGE_TOKENS: tl.constexpr,
     HEAD_DIM: tl.constexpr,
     BLOCK_D: tl.constexpr,
+    TURNED_DIM: tl.constexpr,
+    BLOCK_TURNED: tl.constexpr,
     BLOCK_T: tl.constexpr,
     PRECISION: tl.constexpr,
 ):
@@ -116,8 +124,14 @@ def _read_tiles(
         next_page_ids = _look_up(table_ptr, start + BLOCK_T, lower, upper, PAGE_TOKENS, BLOCK_T)
         wide_ids = page_ids.to(tl.int64)  # before the product: pools are larger than 2^31 elements
         places = wide_ids * page_stride + (tokens % PAGE_TOKENS) * token_stride
-        key = _load_tile(keys_ptr, places, is_read, HEAD_DIM, BLOCK_D, IS_MASKED)
-        scores = tl.dot(query, tl.trans(key.to(query.dtype)), input_precision=PRECISION)
+        if TURNED_DIM > 0:
+            value = _load_tile(values_ptr, places, is_read, HEAD_DIM, BLOCK_D, IS_MASKED)
+            turned_key = _load_tile(keys_ptr, places, is_read, TURNED_DIM, BLOCK_TURNED, IS_MASKED)
+            scores = tl.dot(query, tl.trans(value.to(query.dtype)), input_precision=PRECISION)
+            scores = tl.dot(turned_query, tl.trans(turned_key.to(query.dtype)), scores, input_precision=PRECISION)
+        else:
+            key = _load_tile(keys_ptr, places, is_read, HEAD_DIM, BLOCK_D, IS_MASKED)
+            scores = tl.dot(query, tl.trans(key.to(query.dtype)), input_precision=PRECISION)
         if key_scales_ptr is not None:
             scale_places = wide_ids * scale_page_stride + (tokens % PAGE_TOKENS) * scale_token_stride
             key_scales = tl.load(key_scales_ptr + scale_places, mask=is_read, other=0.0)
@@ -151,7 +165,8 @@ def _read_tiles(
         row_sum = row_sum * decay + tl.sum(weights, 1)
         row_max = new_max
         accumulator *= decay[:, None]
-        value = _load_tile(values_ptr, places, is_read, HEAD_DIM, BLOCK_D, IS_MASKED)
+        if TURNED_DIM == 0:
+            value = _load_tile(values_ptr, places, is_read, HEAD_DIM, BLOCK_D, IS_MASKED)
         if value_scales_ptr is not None:
             weights *= value_scales[None, :]
         accumulator = tl.dot(weights.to(query.dtype), value.to(query.dtype), accumulator, input_precision=PRECISION)
@@ -222,9 +237,12 @@ def attend_pages(
     HAS_SOFTCAP: tl.constexpr,
     IS_CAUSAL: tl.constexpr,
     GROUP_SIZE: tl.constexpr,
+    HEAD_TILES: tl.constexpr,
     PAGE_TOKENS: tl.constexpr,
     HEAD_DIM: tl.constexpr,
     BLOCK_D: tl.constexpr,
+    TURNED_DIM: tl.constexpr,
+    BLOCK_TURNED: tl.constexpr,
     BLOCK_M: tl.constexpr,
     BLOCK_T: tl.constexpr,
     MIN_PART: tl.constexpr,
@@ -232,16 +250,18 @@ def attend_pages(
     UPCAST: tl.constexpr,
     WAITS: tl.constexpr,
 ):
-    """Grid (tiles, key/value heads, programs that share the parts of a tile); launched by paged_attention.launch.
-    Tensors as in StepKernels.
+    """Grid (tiles, key/value heads times HEAD_TILES, programs that share the parts of a tile); launched by
+    paged_attention.launch. Tensors as in StepKernels.
 
+    HEAD_DIM: channels of a value; TURNED_DIM: those of a key before the ones that are its value, 0: values are stored.
     num_owners: sequences or groups in starts; 0 without starts. HAS_PARTS: output and lse are the workspace, float32;
     the states of a row's parts are written from earlier[row] on (None: from 0 on), and counts[row] becomes the number
     of all states up to the last of them. UPCAST: products in float32, for the interpreter, which has no bfloat16
     products.
     """
     BLOCK_Q: tl.constexpr = BLOCK_M // GROUP_SIZE
-    kv_head = tl.program_id(1)
+    head_tile = tl.program_id(1)
+    kv_head = head_tile // HEAD_TILES
     wait_for_previous(WAITS)
 
     if MODE == "decode" or MODE == "suffix":
@@ -285,7 +305,7 @@ def attend_pages(
 
     tile_rows = tl.arange(0, BLOCK_M)
     queries = tile_rows // GROUP_SIZE
-    heads = kv_head * GROUP_SIZE + tile_rows % GROUP_SIZE
+    heads = head_tile * GROUP_SIZE + tile_rows % GROUP_SIZE
     is_row = queries < num_queries
     rows = (first_query + queries).to(tl.int64)
     channels = tl.arange(0, BLOCK_D)
@@ -304,7 +324,7 @@ def attend_pages(
         first_state = 0
         if earlier_ptr is not None:
             first_state = tl.load(earlier_ptr + owner)
-        if kv_head == 0 and first_part == 0:
+        if head_tile == 0 and first_part == 0:
             num_states = tl.zeros((BLOCK_M,), tl.int32) + first_state + num_parts
             tl.store(counts_ptr + rows, num_states, mask=is_row & (tile_rows % GROUP_SIZE == 0))
         if first_part >= num_parts:
@@ -320,10 +340,15 @@ def attend_pages(
                 tl.store(output_ptr + places[:, None] + channels[None, :], nothing, mask=is_element)
             return
 
-    query_ptrs = query_ptr + (rows * query_stride + heads * query_head_stride)[:, None] + channels[None, :]
-    query = tl.load(query_ptrs, mask=is_element, other=0.0)
+    query_ptrs = query_ptr + (rows * query_stride + heads * query_head_stride)[:, None]
+    query = tl.load(query_ptrs + TURNED_DIM + channels[None, :], mask=is_element, other=0.0)
     if UPCAST:
         query = query.to(tl.float32)
+    turned_query = None
+    if TURNED_DIM > 0:
+        turned = tl.arange(0, BLOCK_TURNED)
+        is_turned = is_row[:, None] & (turned < TURNED_DIM)[None, :]
+        turned_query = tl.load(query_ptrs + turned[None, :], mask=is_turned, other=0.0).to(query.dtype)
     positions = first_position + queries
     if MODE == "prefix" and slopes_ptr is not None:
         positions = tl.load(lengths_ptr + rows, mask=is_row, other=0) - 1
@@ -331,7 +356,7 @@ def attend_pages(
     if slopes_ptr is not None:
         slopes = tl.load(slopes_ptr + heads)
     keys_ptr = pages_ptr + kv_head * kv_head_stride
-    values_ptr = keys_ptr + value_stride
+    values_ptr = keys_ptr + (value_stride if TURNED_DIM == 0 else TURNED_DIM)
     table_ptr += slot.to(tl.int64) * table_stride
     if key_scales_ptr is not None:
         key_scales_ptr += kv_head * scale_head_stride
@@ -378,29 +403,29 @@ def attend_pages(
 
         if HAS_WINDOW or MODE == "decode" or MODE == "suffix":
             accumulator, row_max, row_sum, page_ids = _read_tiles(
-                accumulator, row_max, row_sum, page_ids, first, whole_first, query, positions, slopes,
-                table_ptr, keys_ptr, values_ptr, key_scales_ptr, value_scales_ptr,
+                accumulator, row_max, row_sum, page_ids, first, whole_first, query, turned_query,
+                positions, slopes, table_ptr, keys_ptr, values_ptr, key_scales_ptr, value_scales_ptr,
                 page_stride, token_stride, scale_page_stride, scale_token_stride,
                 part_lower, part_upper, window, score_scale, softcap,
                 HAS_WINDOW and HAS_EDGES, IS_CHUNKED, HAS_SOFTCAP, IS_CAUSAL and HAS_EDGES, True,
-                PAGE_TOKENS, HEAD_DIM, BLOCK_D, BLOCK_T, PRECISION,
+                PAGE_TOKENS, HEAD_DIM, BLOCK_D, TURNED_DIM, BLOCK_TURNED, BLOCK_T, PRECISION,
             )  # fmt: skip
         if MODE == "mixed" or MODE == "prefix":
             accumulator, row_max, row_sum, page_ids = _read_tiles(
-                accumulator, row_max, row_sum, page_ids, whole_first, whole_last, query, positions, slopes,
-                table_ptr, keys_ptr, values_ptr, key_scales_ptr, value_scales_ptr,
+                accumulator, row_max, row_sum, page_ids, whole_first, whole_last, query, turned_query,
+                positions, slopes, table_ptr, keys_ptr, values_ptr, key_scales_ptr, value_scales_ptr,
                 page_stride, token_stride, scale_page_stride, scale_token_stride,
                 part_lower, part_upper, window, score_scale, softcap,
                 False, IS_CHUNKED, HAS_SOFTCAP, False, False,
-                PAGE_TOKENS, HEAD_DIM, BLOCK_D, BLOCK_T, PRECISION,
+                PAGE_TOKENS, HEAD_DIM, BLOCK_D, TURNED_DIM, BLOCK_TURNED, BLOCK_T, PRECISION,
             )  # fmt: skip
             accumulator, row_max, row_sum, page_ids = _read_tiles(
-                accumulator, row_max, row_sum, page_ids, whole_last, part_upper, query, positions, slopes,
-                table_ptr, keys_ptr, values_ptr, key_scales_ptr, value_scales_ptr,
+                accumulator, row_max, row_sum, page_ids, whole_last, part_upper, query, turned_query,
+                positions, slopes, table_ptr, keys_ptr, values_ptr, key_scales_ptr, value_scales_ptr,
                 page_stride, token_stride, scale_page_stride, scale_token_stride,
                 part_lower, part_upper, window, score_scale, softcap,
                 HAS_WINDOW and HAS_EDGES, IS_CHUNKED, HAS_SOFTCAP, IS_CAUSAL and HAS_EDGES, True,
-                PAGE_TOKENS, HEAD_DIM, BLOCK_D, BLOCK_T, PRECISION,
+                PAGE_TOKENS, HEAD_DIM, BLOCK_D, TURNED_DIM, BLOCK_TURNED, BLOCK_T, PRECISION,
             )  # fmt: skip
 
         sums = tl.where(row_sum > 0.0, row_sum, 1.0)  # padding rows of the tile may have read no token

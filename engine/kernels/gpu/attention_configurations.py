@@ -7,7 +7,7 @@ import torch
 import triton
 
 from engine.kernels.gpu.attend_pages import attend_pages
-from engine.kernels.gpu.attention_tiles import AttentionTiles, Mode, tiles_for
+from engine.kernels.gpu.attention_tiles import AttentionTiles, Mode, heads_of_tile, tiles_for
 from engine.kernels.gpu.compilation import ARCHITECTURES, Compilation, Expectation
 
 _DTYPES = {
@@ -59,12 +59,18 @@ class Attention:
     has_alibi: bool = False
     has_sinks: bool = False
     is_causal: bool = True
+    turned_dim: int = 0  #: channels of a key before those that are its value; 0: values are stored
+
+    @property
+    def tile_heads(self) -> int:
+        """Query heads of a tile."""
+        return heads_of_tile(self.group_size, self.head_dim)
 
     def tiles(self, architecture: int) -> AttentionTiles:
         """Tile sizes for an architecture (80, 89, 90)."""
         dtypes = (_DTYPES[self.dtype], _DTYPES[self.page_dtype])
-        sizes = (self.head_dim, self.group_size, self.max_queries)
-        is_plain = not self.has_window and not self.has_softcap
+        sizes = (self.head_dim, self.tile_heads, self.max_queries)
+        is_plain = not self.has_window and not self.has_softcap and not self.turned_dim
         return tiles_for(self.mode, *dtypes, *sizes, architecture, is_plain)
 
     @property
@@ -111,6 +117,7 @@ def _compilation(attention: Attention, tiles: AttentionTiles, architectures: tup
         "ALiBi": a.has_alibi,
         "sinks": a.has_sinks,
         "not causal": not a.is_causal,
+        f"latents and {a.turned_dim}": a.turned_dim > 0,
     }
     words = [f"attend_pages {a.mode}", a.dtype if not has_scales else f"{a.dtype} from {a.page_dtype}"]
     words += [f"D {a.head_dim}", f"G {a.group_size}", f"pages of {a.page_tokens}"]
@@ -132,10 +139,13 @@ def _compilation(attention: Attention, tiles: AttentionTiles, architectures: tup
             "IS_CHUNKED": a.is_chunked,
             "HAS_SOFTCAP": a.has_softcap,
             "IS_CAUSAL": a.is_causal,
-            "GROUP_SIZE": a.group_size,
+            "GROUP_SIZE": a.tile_heads,
+            "HEAD_TILES": a.group_size // a.tile_heads,
             "PAGE_TOKENS": a.page_tokens,
             "HEAD_DIM": a.head_dim,
             "BLOCK_D": max(triton.next_power_of_2(a.head_dim), 16),
+            "TURNED_DIM": a.turned_dim,
+            "BLOCK_TURNED": max(triton.next_power_of_2(a.turned_dim), 16),
             "BLOCK_M": tiles.block_m,
             "BLOCK_T": tiles.block_t,
             "MIN_PART": tiles.part_tokens,
@@ -176,6 +186,9 @@ def shipped() -> list[Compilation]:
         Attention("Mistral-7B-v0.1", "mixed", 128, 4, 512, has_window=True),
         Attention("Gemma-4-31B", "decode", 512, 8, has_parts=True),
         Attention("Gemma-4-31B", "mixed", 512, 8, 512),
+        Attention("DeepSeek-V3", "decode", 512, 128, has_parts=True, turned_dim=64),
+        Attention("DeepSeek-V3", "mixed", 512, 128, 512, turned_dim=64),
+        Attention("DeepSeek-V2-Lite", "decode", 512, 16, has_parts=True, turned_dim=64),
     ]
     # Variants of these in a mask or a shape are checked on one architecture.
     elsewhere = [
@@ -201,6 +214,8 @@ def shipped() -> list[Compilation]:
         Attention("gpt-oss-20b", "decode", 64, 8, has_parts=True, has_window=True, has_sinks=True),
         Attention("Llama-4-Scout", "decode", 128, 5, has_parts=True, has_window=True, is_chunked=True),
         Attention("Llama-4-Scout", "mixed", 128, 5, 512, has_window=True, is_chunked=True),
+        Attention("DeepSeek-V2-Lite", "decode", 512, 16, page_dtype="fp8e4nv", has_parts=True, turned_dim=64),
+        Attention("DeepSeek-V2-Lite", "mixed", 512, 16, 16, has_parts=True, turned_dim=64),
     ]
     return [c for attention in everywhere for c in compilations(attention, attention.architectures)] + [
         c for attention in elsewhere for c in compilations(attention, (90,))

@@ -35,6 +35,13 @@ class AttentionTiles:
     num_stages: int
 
 
+def heads_of_tile(group_size: int, head_dim: int) -> int:
+    """How many of the query heads of a key/value head one tile takes: all of them if their sums fit into registers,
+    else the largest part that divides them."""
+    most = _most_rows(head_dim)
+    return next(heads for heads in range(min(group_size, most), 0, -1) if group_size % heads == 0)
+
+
 @functools.cache
 def tiles_for(
     mode: Mode,
@@ -48,9 +55,9 @@ def tiles_for(
 ) -> AttentionTiles:
     """Tiles measured on this architecture, else formula_tiles.
 
-    group_size: query heads per key/value head. max_queries: most queries of a row in mixed mode, most rows of a group
-    in prefix mode, else 1. architecture: compute capability, 80, 89, 90 and so on. is_plain: without window and soft
-    cap; only these are measured.
+    head_dim: channels of a value. group_size: query heads per tile. max_queries: most queries of a row in mixed mode,
+    most rows of a group in prefix mode, else 1. architecture: compute capability, 80, 89, 90 and so on. is_plain:
+    without window and soft cap, values stored beside keys; only these are measured.
     """
     if is_plain:
         values = tuned_values(
@@ -74,12 +81,12 @@ def formula_tiles(
     """Tiles by formula; arguments as in tiles_for."""
     block_d = max(triton.next_power_of_2(head_dim), 16)
     rows = triton.next_power_of_2(max_queries * group_size)
-    most_rows = 32 if block_d > 256 else 64 if block_d > 128 else 128
-    block_m = max(min(rows, most_rows), triton.next_power_of_2(group_size), 16)
+    block_m = max(min(rows, _most_rows(head_dim)), triton.next_power_of_2(group_size), 16)
     if block_d > 256 and dtype != torch.float32:
-        # A tile of 64 rows would spill registers; two tiles of 32 tokens, or three of 16, fit everywhere.
+        # A tile of 64 rows would spill registers; two tiles of 32 tokens, or three of 16, fit everywhere. Conversion of
+        # eight bits takes registers, too.
         if block_m == 16:
-            return AttentionTiles(block_m, 16, _PART_TOKENS, 4, 3)
+            return AttentionTiles(block_m, 16, _PART_TOKENS, 8 if page_dtype.itemsize == 1 else 4, 3)
         return AttentionTiles(block_m, 32, _PART_TOKENS, 8, 2)
     if dtype == torch.float32:
         # float32 products use no tensor cores: a thread's registers hold its part of all three matrices.
@@ -104,6 +111,11 @@ def formula_tiles(
     return AttentionTiles(block_m, block_t, part_tokens, 8, 3 if block_d <= 128 else 2)
 
 
+def _most_rows(head_dim: int) -> int:
+    """Rows of a tile whose sums leave registers for all else."""
+    return 32 if head_dim > 256 else 64 if head_dim > 128 else 128
+
+
 def most_parts(tiles: AttentionTiles, window: int | None, max_parts: int, num_queries: int = 1) -> int:
     """Bound on the parts of any tile of up to num_queries queries.
 
@@ -116,10 +128,10 @@ def most_parts(tiles: AttentionTiles, window: int | None, max_parts: int, num_qu
     return min(-(-(window + num_queries + tiles.block_t - 2) // tiles.part_tokens), max_parts)
 
 
-def num_programs(num_tiles: int, num_kv_heads: int, num_parts: int, num_multiprocessors: int) -> int:
+def num_programs(num_tiles: int, head_tiles: int, num_parts: int, num_multiprocessors: int) -> int:
     """Programs that share the parts of each tile, of up to num_parts: the third dimension of the grid. Each takes every
-    so many-th part, so it decides no bit of a result."""
-    wanted = -(-_PROGRAMS_PER_MULTIPROCESSOR * num_multiprocessors // (num_tiles * num_kv_heads))
+    so many-th part, so it decides no bit of a result. head_tiles: tiles of one query's heads."""
+    wanted = -(-_PROGRAMS_PER_MULTIPROCESSOR * num_multiprocessors // (num_tiles * head_tiles))
     return max(min(wanted, num_parts), 1)
 
 
@@ -128,19 +140,20 @@ def prompt_parts(
     group_size: int,
     num_queries: int,
     num_rows: int,
-    num_kv_heads: int,
+    head_tiles: int,
     max_tokens: int,
     num_multiprocessors: int,
 ) -> int:
     """Most parts of all tiles of a row together, in mixed mode: as many as run at once, since the states of more would
     have to be written and merged, too. 1: tiles are not cut.
 
-    num_queries: of all rows together. max_tokens: bound on what a query reads. Large tiles are not cut where the step
-    has enough of them to fill half of the device. Small ones are, whatever the batch, as decodes are.
+    group_size: query heads per tile, of which a query has head_tiles. num_queries: of all rows together. max_tokens:
+    bound on what a query reads. Large tiles are not cut where the step has enough of them to fill half of the device.
+    Small ones are, whatever the batch, as decodes are.
     """
     if max_tokens <= tiles.part_tokens:
         return 1
     if tiles.block_m < 64:
-        return max(_SMALL_TILES_AT_ONCE * num_multiprocessors // num_kv_heads, 1)
+        return max(_SMALL_TILES_AT_ONCE * num_multiprocessors // head_tiles, 1)
     num_tiles = max(num_queries - num_rows, 0) // (tiles.block_m // group_size) + num_rows  # or fewer
-    return num_multiprocessors // num_kv_heads if 2 * num_tiles * num_kv_heads <= num_multiprocessors else 1
+    return num_multiprocessors // head_tiles if 2 * num_tiles * head_tiles <= num_multiprocessors else 1

@@ -11,7 +11,11 @@ part_tokens tokens is never cut. Two things depend on the other prompts of the s
 result behind a longer context: whether tiles of 64 rows and more are cut at all (attention_tiles.prompt_parts), and the
 tile size, which the row of most queries decides. Decodes beside them change nothing.
 
-T = tokens, B = rows, H, K = query and key/value heads, G = H / K, D = head dimension, P = tokens in a page.
+Pages of one part (multi-head latent attention) hold keys alone: the values are their last channels, as many as the
+output has.
+
+T = tokens, B = rows, H, K = query and key/value heads, G = H / K, D = head dimension, C = channels of a value (D where
+values are stored), P = tokens in a page.
 """
 
 from dataclasses import dataclass
@@ -24,6 +28,7 @@ from engine.kernels.gpu.attend_pages import attend_pages
 from engine.kernels.gpu.attention_tiles import (
     AttentionTiles,
     Mode,
+    heads_of_tile,
     most_parts,
     num_programs,
     prompt_parts,
@@ -62,16 +67,16 @@ def attend_decode(
     workspace: SplitWorkspace,
     scales: PageScales | None = None,
 ) -> None:
-    """Writes output [B, H, D] for one query per row, as StepKernels.attend_decode defines.
+    """Writes output [B, H, C] for one query per row, as StepKernels.attend_decode defines.
 
     A context is split into at most as many parts as the workspace has splits; 2 * multiprocessors / K splits let a
     single row fill the device. Raises ValueError if tensors do not fit.
     """
     check_step(query, pages, page_table, slots, context_lengths, output, options, scales)
-    check_rows(query, slots, workspace)
+    check_rows(query, slots, output, workspace)
     if not len(slots):
         return
-    tiles = step_tiles("decode", query, pages, 1, options)
+    tiles = step_tiles("decode", query, pages, output, 1, options)
     limit = workspace.outputs.shape[2]
     has_parts = most_parts(tiles, options.most_tokens, limit) > 1
     counts = workspace.counts[0]
@@ -106,19 +111,24 @@ def attend_mixed(
     max_context: int,
     scales: PageScales | None = None,
 ) -> None:
-    """Writes output [T, H, D] for any number of queries per row, as StepKernels.attend_mixed defines. Raises ValueError
+    """Writes output [T, H, C] for any number of queries per row, as StepKernels.attend_mixed defines. Raises ValueError
     if tensors do not fit."""
     check_step(query, pages, page_table, slots, context_lengths, output, options, scales)
     check_starts(query_starts, len(slots))
-    check_workspace(query, workspace)
+    check_workspace(output, workspace)
     if not len(slots) or not len(query):
         return
-    tiles = step_tiles("mixed", query, pages, max_queries, options)
-    num_kv_heads = pages.shape[2]
-    group_size = query.shape[1] // num_kv_heads
+    tiles = step_tiles("mixed", query, pages, output, max_queries, options)
+    tile_heads = _tile_heads(pages, output)
     max_tokens = max_context if options.most_tokens is None else min(max_context, options.most_tokens)
     limit = prompt_parts(
-        tiles, group_size, len(query), len(slots), num_kv_heads, max_tokens, num_multiprocessors(query.device)
+        tiles,
+        tile_heads,
+        len(query),
+        len(slots),
+        query.shape[1] // tile_heads,
+        max_tokens,
+        num_multiprocessors(query.device),
     )
     parts = None
     if limit > 1 and limit * len(query) <= workspace.counts.shape[1]:  # a row of one tile may have all of them
@@ -160,24 +170,26 @@ def launch(
     """Launch attend_pages once, on checked arguments. starts: query_starts [B + 1] in mixed mode, group_starts [g + 1]
     in prefix mode; prefixes [B]: prefix lengths, in prefix and suffix mode; parts: write states into its workspace, not
     output."""
-    num_kv_heads, page_tokens, head_dim = pages.shape[2:]
-    group_size = query.shape[1] // num_kv_heads
+    num_kv_heads, page_tokens, key_dim = pages.shape[2:]
+    num_heads, value_dim = output.shape[1:]
+    tile_heads = _tile_heads(pages, output)
+    head_tiles = num_heads // tile_heads
     grid_tiles, num_owners, tile_queries = len(slots), 0, 1
     if starts is not None:
         num_owners = len(starts) - 1
-        tile_queries = tiles.block_m // group_size
+        tile_queries = tiles.block_m // tile_heads
         grid_tiles = len(query) // tile_queries + num_owners
     programs, max_parts = 1, 1
     strides: tuple[int, ...] = (*output.stride()[:2], 0, 0, 0)
     lse, counts, earlier = None, None, None
     if parts is not None:
         most = most_parts(tiles, options.most_tokens, parts.workspace.lse.shape[2], tile_queries)
-        programs = num_programs(grid_tiles, num_kv_heads, most, num_multiprocessors(query.device))
+        programs = num_programs(grid_tiles, head_tiles, most, num_multiprocessors(query.device))
         max_parts, counts, earlier = parts.limit, parts.counts, parts.earlier
         output, lse = parts.workspace.outputs, parts.workspace.lse
         strides = (*output.stride()[:3], *lse.stride()[:2])
     scale_strides = (0, 0, 0) if scales is None else scales.key.stride()
-    start(attend_pages, (grid_tiles, num_kv_heads, programs))(
+    start(attend_pages, (grid_tiles, head_tiles, programs))(
         query,
         pages,
         page_table,
@@ -209,10 +221,13 @@ def launch(
         IS_CHUNKED=options.chunk is not None,
         HAS_SOFTCAP=options.softcap is not None,
         IS_CAUSAL=options.is_causal,
-        GROUP_SIZE=group_size,
+        GROUP_SIZE=tile_heads,
+        HEAD_TILES=head_tiles // num_kv_heads,
         PAGE_TOKENS=page_tokens,
-        HEAD_DIM=head_dim,
-        BLOCK_D=max(triton.next_power_of_2(head_dim), 16),
+        HEAD_DIM=value_dim,
+        BLOCK_D=max(triton.next_power_of_2(value_dim), 16),
+        TURNED_DIM=key_dim - value_dim,
+        BLOCK_TURNED=max(triton.next_power_of_2(key_dim - value_dim), 16),
         BLOCK_M=tiles.block_m,
         BLOCK_T=tiles.block_t,
         MIN_PART=tiles.part_tokens,
@@ -225,12 +240,23 @@ def launch(
 
 
 def step_tiles(
-    mode: Mode, query: torch.Tensor, pages: torch.Tensor, max_queries: int, options: AttentionOptions
+    mode: Mode,
+    query: torch.Tensor,
+    pages: torch.Tensor,
+    output: torch.Tensor,
+    max_queries: int,
+    options: AttentionOptions,
 ) -> AttentionTiles:
     """Tile sizes for these tensors on their device; max_queries as in tiles_for."""
-    sizes = (query.shape[2], query.shape[1] // pages.shape[2], max_queries)
-    is_plain = options.most_tokens is None and options.softcap is None
+    sizes = (output.shape[2], _tile_heads(pages, output), max_queries)
+    is_plain = options.most_tokens is None and options.softcap is None and pages.shape[1] == 2
     return tiles_for(mode, query.dtype, pages.dtype, *sizes, _architecture(query.device), is_plain)
+
+
+def _tile_heads(pages: torch.Tensor, output: torch.Tensor) -> int:
+    """Query heads of one tile."""
+    num_heads, value_dim = output.shape[1:]
+    return heads_of_tile(num_heads // pages.shape[2], value_dim)
 
 
 @cache
@@ -253,10 +279,13 @@ def check_step(
 ) -> None:
     """Raises ValueError unless shapes, dtypes, strides and alignment are those that attend_pages needs."""
     num_heads, head_dim = query.shape[1:]
-    if pages.shape[1] != 2 or pages.shape[4] != head_dim or num_heads % pages.shape[2]:
+    num_parts, value_dim = pages.shape[1], output.shape[-1]
+    if num_parts not in (1, 2) or pages.shape[4] != head_dim or num_heads % pages.shape[2]:
         raise ValueError(f"pages {list(pages.shape)} do not fit queries {list(query.shape)}")
-    if output.shape != query.shape or query.stride(2) != 1 or output.stride(2) != 1 or pages.stride(4) != 1:
-        raise ValueError("query and output must have one shape, and their channels and those of pages be adjacent")
+    if output.shape[:2] != query.shape[:2] or (value_dim != head_dim if num_parts == 2 else value_dim >= head_dim):
+        raise ValueError(f"output {list(output.shape)} does not fit queries {list(query.shape)} and {num_parts} parts")
+    if query.stride(2) != 1 or output.stride(2) != 1 or pages.stride(4) != 1:
+        raise ValueError("the channels of queries, outputs and pages must be adjacent")
     if pages.dtype not in _PAGE_DTYPES or query.dtype not in _PAGE_DTYPES[:3]:
         raise ValueError(f"queries of {query.dtype} cannot read pages of {pages.dtype}")
     if pages.dtype == torch.float8_e4m3fn and _architecture(pages.device) < 89:
@@ -293,20 +322,20 @@ def check_starts(starts: torch.Tensor, num_owners: int) -> None:
         raise ValueError(f"starts must be {num_owners + 1} adjacent int32, not {list(starts.shape)} {starts.dtype}")
 
 
-def check_rows(query: torch.Tensor, slots: torch.Tensor, workspace: SplitWorkspace) -> None:
+def check_rows(query: torch.Tensor, slots: torch.Tensor, output: torch.Tensor, workspace: SplitWorkspace) -> None:
     """Raises ValueError unless there is one query per row and the workspace has room for them."""
     if len(query) != len(slots):
         raise ValueError(f"{len(query)} queries for {len(slots)} rows")
-    check_workspace(query, workspace)
+    check_workspace(output, workspace)
     if len(workspace.outputs) < len(query):
         raise ValueError(f"workspace {list(workspace.outputs.shape)} is too small for queries {list(query.shape)}")
 
 
-def check_workspace(query: torch.Tensor, workspace: SplitWorkspace) -> None:
-    """Raises ValueError unless the workspace is made for the heads of these queries, and is in one piece."""
-    rows, num_heads, splits, head_dim = workspace.outputs.shape
-    if (num_heads, head_dim) != tuple(query.shape[1:]):
-        raise ValueError(f"workspace {list(workspace.outputs.shape)} is not for queries {list(query.shape)}")
+def check_workspace(output: torch.Tensor, workspace: SplitWorkspace) -> None:
+    """Raises ValueError unless the workspace is made for the heads of these outputs, and is in one piece."""
+    rows, num_heads, splits, value_dim = workspace.outputs.shape
+    if (num_heads, value_dim) != tuple(output.shape[1:]):
+        raise ValueError(f"workspace {list(workspace.outputs.shape)} is not for outputs {list(output.shape)}")
     sizes = (tuple(workspace.lse.shape), tuple(workspace.counts.shape))
     if sizes != ((rows, num_heads, splits), (2, rows * splits)):
         raise ValueError(f"workspace: outputs {list(workspace.outputs.shape)}, lse and counts {sizes}")

@@ -29,10 +29,10 @@ def attend_shared_prefix(
     workspace: SplitWorkspace,
     scales: PageScales | None = None,
 ) -> None:
-    """Writes output [B, H, D], as StepKernels.attend_shared_prefix defines. The prefix and the suffix may each use half
+    """Writes output [B, H, C], as StepKernels.attend_shared_prefix defines. The prefix and the suffix may each use half
     of the workspace's splits. Raises ValueError if tensors do not fit, or if the layer has a window."""
     check_step(query, pages, page_table, slots, context_lengths, output, options, scales)
-    check_rows(query, slots, workspace)
+    check_rows(query, slots, output, workspace)
     check_starts(group_starts, len(group_starts) - 1)
     max_parts = workspace.outputs.shape[2] // 2
     if options.most_tokens is not None:
@@ -46,9 +46,9 @@ def attend_shared_prefix(
     step = (query, pages, page_table, slots, context_lengths, output, options, scales)
     counts, earlier = workspace.counts
     parts = Parts(workspace, max_parts, counts=earlier)
-    prefix_tiles = step_tiles("prefix", query, pages, len(slots), options)
+    prefix_tiles = step_tiles("prefix", query, pages, output, len(slots), options)
     launch("prefix", prefix_tiles, *step, starts=group_starts, prefixes=prefix_lengths, parts=parts)
     parts = Parts(workspace, max_parts, counts=counts, earlier=earlier)
-    suffix_tiles = step_tiles("suffix", query, pages, 1, options)
+    suffix_tiles = step_tiles("suffix", query, pages, output, 1, options)
     launch("suffix", suffix_tiles, *step, prefixes=prefix_lengths, parts=parts)
     merge_states(workspace.outputs, workspace.lse, counts, output)

@@ -21,6 +21,8 @@ from engine.kernels.step_kernels import PageScales
 _LARGEST = {torch.int8: 127.0, torch.float8_e4m3fn: 448.0}
 #: Channels of a part per thread: one 128-bit load of 16-bit numbers.
 _THREAD_ELEMENTS = 8
+#: Where rotated and other channels are parts of their own, which is a program of one warp: no more than 64 per thread.
+_MOST_ELEMENTS = 2048
 
 
 @triton.jit
@@ -79,6 +81,7 @@ def _store_heads(
     NORMS_VALUES: tl.constexpr,
     NUM_HEADS: tl.constexpr,
     NUM_KV_HEADS: tl.constexpr,
+    NUM_PARTS: tl.constexpr,
     HEAD_DIM: tl.constexpr,
     HALF: tl.constexpr,
     PAGE_TOKENS: tl.constexpr,
@@ -88,12 +91,12 @@ def _store_heads(
     BLOCK_REST: tl.constexpr,
     WAITS: tl.constexpr,
 ):
-    """Grid (T, blocks of heads). Without pages there are query heads alone. HALF: rotated pairs of channels. LARGEST:
-    largest number of the pages' dtype if it is quantised, else 0."""
+    """Grid (T, blocks of heads). Without pages there are query heads alone; pages of one part hold keys. HALF: rotated
+    pairs of channels. LARGEST: largest number of the pages' dtype if it is quantised, else 0."""
     wait_for_previous(WAITS)
     token = tl.program_id(0).to(tl.int64)
     heads = (tl.program_id(1) * BLOCK_HEADS + tl.arange(0, BLOCK_HEADS))[:, None]
-    is_head = heads < NUM_HEADS + 2 * NUM_KV_HEADS
+    is_head = heads < NUM_HEADS + NUM_PARTS * NUM_KV_HEADS
     is_query = heads < NUM_HEADS
     is_value = heads >= NUM_HEADS + NUM_KV_HEADS
     heads_ptr = qkv_ptr + token * token_stride + heads * head_stride
@@ -177,16 +180,16 @@ def store_heads(
     norms_values: bool = False,
 ) -> None:
     """Overwrites the query heads of qkv [T, H + 2 K, D] and writes keys, values and scales into pages, as
-    StepKernels.store_heads defines. Channels of a head and angles of a token are adjacent, and so are a token's
-    heads."""
+    StepKernels.store_heads defines; of pages of one part keys alone, of [T, H + K, D]. Channels of a head and angles
+    of a token are adjacent, and so are a token's heads."""
     _check_heads(qkv, cos, sin, query_norm, key_norm, has_keys=pages is not None)
     num_tokens, all_heads, head_dim = qkv.shape
     half = 0 if cos is None else cos.shape[1]
-    num_kv_heads, page_tokens = 0, 1
+    num_parts, num_kv_heads, page_tokens = 0, 0, 1
     page_strides: tuple[int, ...] = (0, 0, 0, 0)
     if pages is not None:
         _check_pages(qkv, pages, page_places, scales)
-        num_kv_heads, page_tokens = pages.shape[2:4]
+        num_parts, num_kv_heads, page_tokens = pages.shape[1:4]
         page_strides = pages.stride()[:4]
     elif query_norm is None and cos is None:
         return
@@ -209,8 +212,9 @@ def store_heads(
         *((0, 0, 0) if scales is None else scales.key.stride()),
         norm_eps,
         NORMS_VALUES=norms_values,
-        NUM_HEADS=all_heads - 2 * num_kv_heads,
+        NUM_HEADS=all_heads - num_parts * num_kv_heads,
         NUM_KV_HEADS=num_kv_heads,
+        NUM_PARTS=num_parts,
         HEAD_DIM=head_dim,
         HALF=half,
         PAGE_TOKENS=page_tokens,
@@ -249,7 +253,8 @@ def _check_heads(
 
 def _check_pages(qkv: torch.Tensor, pages: torch.Tensor, page_places: torch.Tensor, scales: PageScales | None) -> None:
     num_pages, num_parts, num_kv_heads, page_tokens, head_dim = pages.shape
-    assert (num_parts, head_dim, pages.stride(4)) == (2, qkv.shape[2], 1)
+    assert num_parts in (1, 2)
+    assert (head_dim, pages.stride(4)) == (qkv.shape[2], 1)
     assert page_places.shape == (len(qkv),)
     assert page_places.dtype == torch.int64
     assert page_places.is_contiguous()
@@ -266,14 +271,14 @@ def _blocks(head_dim: int, half: int) -> tuple[dict[str, int], int]:
     parts = [triton.next_power_of_2(size) if size else 0 for size in (half, head_dim - 2 * half)]
     num_warps = 1 if all(parts) else 2
     elements = 32 * num_warps * _THREAD_ELEMENTS
-    block_heads = 16 if all(parts) else max(elements // max(parts), 1)
+    block_heads = max((_MOST_ELEMENTS if all(parts) else elements) // max(parts), 1)
     block_heads = max(min(block_heads, 16), 32 * num_warps // min(size for size in parts if size))
     return {"BLOCK_HEADS": block_heads, "BLOCK_HALF": parts[0], "BLOCK_REST": parts[1]}, num_warps
 
 
 def shipped() -> list[Compilation]:
-    """Configurations for the heads of Llama-3.1-8B, Llama-3.2-1B, Qwen3-0.6B, Gemma-2-9B, Phi-3-mini, Pythia, GPT-2
-    and Gemma-4-E2B."""
+    """Configurations for the heads of Llama-3.1-8B, Llama-3.2-1B, Qwen3-0.6B, Gemma-2-9B, Phi-3-mini, Pythia, GPT-2,
+    Gemma-4-E2B and DeepSeek-V2-Lite."""
     return [
         _compilation("bf16", "bf16", 32, 8, 128, 64, False),
         _compilation("fp32", "fp32", 32, 8, 64, 32, False),
@@ -289,6 +294,7 @@ def shipped() -> list[Compilation]:
         _compilation("bf16", "i8", 16, 8, 128, 64, True),
         _compilation("bf16", "fp8e4nv", 32, 8, 128, 64, False),
         _compilation("bf16", "fp8e4nv", 16, 8, 128, 64, True),
+        _compilation("bf16", "bf16", 16, 1, 576, 32, False, num_parts=1),
     ]
 
 
@@ -302,8 +308,9 @@ def _compilation(
     has_norm: bool,
     *,
     norms_values: bool = False,
+    num_parts: int = 2,
 ) -> Compilation:
-    """page_dtype None: query heads alone."""
+    """page_dtype None: query heads alone. num_parts: 1: only keys are stored."""
     has_pages, has_scales = page_dtype is not None, page_dtype not in (None, dtype)
     pointers = {
         "qkv_ptr": f"*{dtype}",
@@ -322,7 +329,7 @@ def _compilation(
     blocks, num_warps = _blocks(head_dim, half)
     into = f"{dtype} into {page_dtype}" if has_pages else f"{dtype}, queries alone"
     name = f"store_heads, {into}, {num_heads} and {num_kv_heads} heads of {head_dim}"
-    name += f", {2 * half} turn" + ", norms" * has_norm
+    name += f", {2 * half} turn" + ", norms" * has_norm + ", keys alone" * (has_pages and num_parts == 1)
     return Compilation(
         name=name,
         kernel=_store_heads,
@@ -333,6 +340,7 @@ def _compilation(
         | {
             "NUM_HEADS": num_heads,
             "NUM_KV_HEADS": num_kv_heads,
+            "NUM_PARTS": num_parts if has_pages else 0,
             "HEAD_DIM": head_dim,
             "HALF": half,
             "PAGE_TOKENS": 16,

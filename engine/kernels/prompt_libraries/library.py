@@ -33,6 +33,7 @@ class PromptCase:
     softcap: float | None
     has_sinks: bool
     has_chunks: bool = False  #: a query reads the chunk of the context that it lies in
+    has_latents: bool = False  #: pages hold keys alone, and values are channels of them
 
     def __str__(self) -> str:
         reach = "whole contexts" if self.window is None else f"a window of {self.window}"
@@ -96,4 +97,6 @@ def unsupported_pages(case: PromptCase) -> str | None:
         return "attention sinks"
     if case.has_chunks:
         return "attention in chunks"
+    if case.has_latents:
+        return "values that are channels of the keys"
     return None

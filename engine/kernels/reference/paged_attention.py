@@ -4,6 +4,8 @@ Vectorised over rows, with fixed shapes and without reading a value on the host,
 CUDA runner can use it in place of the Triton kernels. All entries of a page table are gathered for any context length,
 so it suits tests and small models only. Arguments are not checked; the callers do that.
 
+Pages of one part hold keys alone: values are their last C channels, as many as the output has.
+
 B = rows, Q = queries of a row, E = entries of the page table, L = E * P tokens; other letters as in
 engine/kernels/step_kernels.py.
 """
@@ -24,11 +26,11 @@ def attend_decode(
     workspace: SplitWorkspace,
     scales: PageScales | None = None,
 ) -> None:
-    """Writes output [B, H, D] for one query per row, as StepKernels.attend_decode defines; padding rows become zeros.
+    """Writes output [B, H, C] for one query per row, as StepKernels.attend_decode defines; padding rows become zeros.
     The workspace is not used."""
     row_pages, lengths = _rows(page_table, slots, context_lengths)
     num_queries = (lengths > 0).to(lengths.dtype)
-    result = _attend(query[:, None], pages, row_pages, lengths, num_queries, options, scales)
+    result = _attend(query[:, None], pages, row_pages, lengths, num_queries, options, scales, output.shape[2])
     output.copy_(result[:, 0])
 
 
@@ -46,7 +48,7 @@ def attend_mixed(
     max_context: int,
     scales: PageScales | None = None,
 ) -> None:
-    """Writes output [T, H, D] for any number of queries per row, as StepKernels.attend_mixed defines. Tokens that
+    """Writes output [T, H, C] for any number of queries per row, as StepKernels.attend_mixed defines. Tokens that
     belong to no row, and tokens of padding rows, become zeros. The workspace is not used."""
     num_entries = min(page_table.shape[1], -(-max_context // pages.shape[3]))
     row_pages, lengths = _rows(page_table[:, :num_entries], slots, context_lengths)
@@ -56,7 +58,7 @@ def attend_mixed(
     starts = query_starts.long()
     offsets = torch.arange(max_queries, device=query.device)
     rows = (starts[:-1, None] + offsets).clamp(max=num_tokens - 1)  # [B, Q]
-    result = _attend(query[rows], pages, row_pages, lengths, starts.diff(), options, scales)
+    result = _attend(query[rows], pages, row_pages, lengths, starts.diff(), options, scales, output.shape[2])
     tokens = torch.arange(num_tokens, device=query.device)
     row = torch.searchsorted(starts[1:].contiguous(), tokens, right=True).clamp(max=num_rows - 1)
     place = tokens - starts[row]
@@ -80,11 +82,12 @@ def _attend(
     num_queries: torch.Tensor,
     options: AttentionOptions,
     scales: PageScales | None,
+    value_dim: int,
 ) -> torch.Tensor:
     """query [B, Q, H, D]: the first num_queries [B] of each row are the last tokens of its context; page_table [B, E].
-    Returns [B, Q, H, D] float32."""
+    Returns [B, Q, H, C] float32."""
     num_rows, max_queries, num_heads, head_dim = query.shape
-    num_kv_heads, page_tokens = pages.shape[2], pages.shape[3]
+    num_parts, num_kv_heads, page_tokens = pages.shape[1:4]
     num_entries = page_table.shape[1]
     key_positions = torch.arange(num_entries * page_tokens, device=query.device)
     places = torch.arange(max_queries, device=query.device)
@@ -100,12 +103,13 @@ def _attend(
 
     is_page_read = is_read.view(num_rows, num_entries, page_tokens).any(2)
     page_ids = page_table.masked_fill(~is_page_read, 0).long()
-    key_value = pages[page_ids].float()  # [B, E, 2, K, P, D]
+    key_value = pages[page_ids].float()  # [B, E, 2 or 1, K, P, D]
     if scales is not None:
-        both = (scales.key, scales.value)
+        both = (scales.key, scales.value)[:num_parts]
         key_value = key_value * torch.stack([factors[page_ids] for factors in both], dim=2)[..., None]
-    key_value = key_value.permute(2, 0, 3, 1, 4, 5).reshape(2, num_rows, num_kv_heads, -1, head_dim)
-    key, value = key_value.masked_fill(~is_read[:, None, :, None], 0)  # [B, K, L, D]
+    key_value = key_value.permute(2, 0, 3, 1, 4, 5).reshape(num_parts, num_rows, num_kv_heads, -1, head_dim)
+    key_value = key_value.masked_fill(~is_read[:, None, :, None], 0)
+    key, value = key_value[0], key_value[-1, ..., head_dim - value_dim :]  # [B, K, L, D], [B, K, L, C]
 
     grouped = query.float().view(num_rows, max_queries, num_kv_heads, -1, head_dim)
     scores = torch.einsum("bqkgd,bkld->bqkgl", grouped, key).flatten(2, 3) * options.scale  # [B, Q, H, L]

@@ -19,7 +19,7 @@ def attend_shared_prefix(
     workspace: SplitWorkspace,
     scales: PageScales | None = None,
 ) -> None:
-    """Writes output [B, H, D], as StepKernels.attend_shared_prefix defines. Whole pages of the prefix are read from the
+    """Writes output [B, H, C], as StepKernels.attend_shared_prefix defines. Whole pages of the prefix are read from the
     group's first row; a page in which the prefix ends is read from each row's own table."""
     rows = torch.arange(len(slots), device=slots.device)
     group = torch.searchsorted(group_starts[1:].contiguous().long(), rows, right=True)

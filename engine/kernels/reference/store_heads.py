@@ -26,21 +26,21 @@ def store_heads(
     norms_values: bool = False,
 ) -> None:
     """Overwrites the query heads of qkv [T, H + 2 K, D] and writes keys, values and scales into pages, as
-    StepKernels.store_heads defines. All arithmetic is in float32 and rounded once."""
+    StepKernels.store_heads defines; of pages of one part keys alone. All arithmetic is in float32 and rounded once."""
     if not len(qkv):
         return
     if pages is None:
         qkv.copy_(_rotated(_normed(qkv.float(), query_norm, norm_eps), cos, sin))
         return
-    num_kv_heads, page_tokens = pages.shape[2], pages.shape[3]
-    num_heads = qkv.shape[1] - 2 * num_kv_heads
-    query, key, value = torch.split(qkv.float(), [num_heads, num_kv_heads, num_kv_heads], dim=1)
+    num_parts, num_kv_heads, page_tokens = pages.shape[1:4]
+    num_heads = qkv.shape[1] - num_parts * num_kv_heads
+    query, key, *values = qkv.float().split([num_heads, *num_parts * [num_kv_heads]], dim=1)
     qkv[:, :num_heads] = _rotated(_normed(query, query_norm, norm_eps), cos, sin).to(qkv.dtype)
     key = _rotated(_normed(key, key_norm, norm_eps), cos, sin)
     if norms_values:
-        value = _normed(value, torch.ones_like(value[0, 0]), norm_eps)
+        values = [_normed(value, torch.ones_like(value[0, 0]), norm_eps) for value in values]
     places = Places(page_places, page_tokens)
-    for part, heads in enumerate((key, value)):
+    for part, heads in enumerate((key, *values)):
         target = pages[:, part]
         if scales is None:
             places.write(target, heads.to(qkv.dtype).to(pages.dtype))

@@ -45,7 +45,7 @@ class _Attention:
     qkv: torch.Tensor  #: [T, H + 2 K, D]
     rotation: Rotation | None
     head_norms: HeadNorms | None
-    output: torch.Tensor  #: [T, H * D]
+    output: torch.Tensor  #: [T, H * channels of a value]
 
 
 class _Cuts:
@@ -58,7 +58,7 @@ class _Cuts:
         outputs: torch.Tensor,
         widths: tuple[int, ...],
     ) -> None:
-        """outputs: memory for the result of any layer. widths: H * D of each layer."""
+        """outputs: memory for the result of any layer. widths: those of the results of each layer."""
         self.calls: list[_Attention] = []
         self._cut = cut
         self._alias = alias
@@ -113,7 +113,7 @@ class PromptGraphs:
         self.counts = token_counts(max_batched_tokens) if model.is_capturable else ()  #: ascending
         largest = max(self.counts, default=0)
         self._model = model
-        self._widths = tuple(shape.num_heads * shape.head_dim for shape in model.attention_shapes)
+        self._widths = tuple(shape.num_heads * shape.output_dim for shape in model.attention_shapes)
         self._token_ids = torch.zeros(largest, dtype=torch.int64, device=device)
         self._positions = torch.zeros(largest, dtype=torch.int64, device=device)
         #: Result of the layer that runs: the next piece reads it before another layer writes it.

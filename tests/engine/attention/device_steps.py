@@ -14,10 +14,9 @@ NOWHERE = 2**30  #: a page that does not exist, in the width of the device's tab
 
 
 def aligned(case: Case) -> Case:
-    """The same with heads and pages that kernels can load at once, and values of their own."""
+    """The same with heads and pages that kernels can load at once."""
     padding = 64 if case.padding and len(case.plan.types) == 1 else 0
     page_tokens = 16 if case.kv_dtype else case.page_tokens  # with scales, pages of few tokens end anywhere
-    case = replace(case, shape=replace(case.shape, value_dim=None))
     return replace(with_larger_heads(case), padding=padding, page_tokens=page_tokens)
 
 

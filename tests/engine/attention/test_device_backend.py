@@ -64,7 +64,11 @@ def test_what_kernels_cannot_load_at_once_is_refused(head_dim: int, page_tokens:
     assert (found is None) == (reason is None)
 
 
-def test_values_that_are_a_part_of_the_keys_are_left_to_another_backend() -> None:
-    shape = AttentionShape(4, 1, 64, value_dim=48)
-    plan = plan_pool([LayerSpec("full", 64 * 4, "float32")], page_tokens=16, pool_bytes=1 << 20)
-    assert unsupported_reason(plan, (shape,)) == "values that are a part of the keys"
+def test_latents_of_512_channels_and_64_that_turn_are_read_in_parts() -> None:
+    shape = AttentionShape(128, 1, 576, value_dim=512)
+    plan = plan_pool([LayerSpec("full", 576 * 2, "bfloat16")], page_tokens=16, pool_bytes=1 << 20)
+    assert unsupported_reason(plan, (shape,)) is None
+    workspace = split_workspace(shape, 64, 131_072, 132, torch.device("meta"))
+    assert workspace.outputs.shape[1] == 128
+    assert workspace.outputs.shape[3] == 512
+    assert 8 <= workspace.outputs.shape[2] <= 64

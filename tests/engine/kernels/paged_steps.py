@@ -16,13 +16,21 @@ class PagedStep:
     """Inputs of attend_mixed or attend_decode; letters as in engine/kernels/step_kernels.py."""
 
     query: torch.Tensor  #: [T, H, D], strided rows
-    pages: torch.Tensor  #: [N, 2, K, P, D]: one layer of several, pages with padding between them
+    pages: (
+        torch.Tensor
+    )  #: [N, 2, K, P, D], of latents [N, 1, K, P, D]: one layer of several, pages with padding between them
     page_table: torch.Tensor  #: [S, entries]
     slots: torch.Tensor  #: [B]
     context_lengths: torch.Tensor  #: [B]
     query_starts: torch.Tensor  #: [B + 1]
     scales: PageScales | None
     max_queries: int
+    value_dim: int  #: channels of the output
+
+    def new_output(self) -> torch.Tensor:
+        """Not a number until it is written."""
+        shape = (*self.query.shape[:2], self.value_dim)
+        return torch.full(shape, float("nan"), dtype=self.query.dtype, device=self.query.device)
 
     @property
     def row_tables(self) -> torch.Tensor:
@@ -38,6 +46,7 @@ def paged_step(
     num_kv_heads: int = 2,
     group_size: int = 2,
     head_dim: int = 16,
+    value_dim: int | None = None,
     page_tokens: int = 4,
     dtype: torch.dtype = torch.float32,
     page_dtype: torch.dtype | None = None,
@@ -46,26 +55,28 @@ def paged_step(
     device: torch.device = CPU,
 ) -> PagedStep:
     """A step with random queries, keys and values. contexts: tokens of each sequence, including those of the step;
-    queries: tokens of each sequence in the step."""
+    queries: tokens of each sequence in the step. value_dim: pages hold keys alone, values are their last that many
+    channels."""
     generator = torch.Generator().manual_seed(seed)
     page_dtype = page_dtype or dtype
     num_pages = [-(-context // page_tokens) for context in contexts]
     total_pages = sum(num_pages) + 3
     num_layers, padding = 2, 48
-    layer_elements = 2 * num_kv_heads * page_tokens * head_dim
+    num_parts = 2 if value_dim is None else 1
+    layer_elements = num_parts * num_kv_heads * page_tokens * head_dim
     page_elements = num_layers * layer_elements + padding
     poison = 127 if page_dtype == torch.int8 else float("nan")
     pool = torch.full((total_pages * page_elements,), poison, dtype=torch.float32).to(page_dtype)
-    strides = (page_elements, layer_elements // 2, page_tokens * head_dim, head_dim, 1)
-    pages = pool.as_strided((total_pages, 2, num_kv_heads, page_tokens, head_dim), strides, layer_elements)
+    strides = (page_elements, layer_elements // num_parts, page_tokens * head_dim, head_dim, 1)
+    pages = pool.as_strided((total_pages, num_parts, num_kv_heads, page_tokens, head_dim), strides, layer_elements)
     order = (torch.randperm(total_pages - 1, generator=generator) + 1).tolist()  # page 0 is the null page
 
     scales = None
     if page_dtype != dtype:
         shape = (total_pages, num_kv_heads, page_tokens)
         unit = 1 / 50 if page_dtype == torch.int8 else 1.0
-        key, value = (torch.rand(shape, generator=generator) * unit + unit / 2 for _ in range(2))
-        scales = PageScales(key, value)
+        factors = [torch.rand(shape, generator=generator) * unit + unit / 2 for _ in range(num_parts)]
+        scales = PageScales(factors[0], factors[-1])
 
     num_slots = len(contexts) + 2
     table = torch.tensor(GARBAGE)[torch.randint(len(GARBAGE), (num_slots, max(num_pages) + 2), generator=generator)]
@@ -78,7 +89,7 @@ def paged_step(
         table[slot, first // page_tokens : -(-context // page_tokens)] = torch.tensor(own, dtype=torch.int32)
         positions = torch.arange(first, context)
         page_ids, offsets = table[slot, positions // page_tokens].long(), positions % page_tokens
-        tokens = torch.randn(len(positions), 2, num_kv_heads, head_dim, generator=generator) * magnitude
+        tokens = torch.randn(len(positions), num_parts, num_kv_heads, head_dim, generator=generator) * magnitude
         if page_dtype == torch.int8:
             tokens = (tokens * 40).round().clamp(-127, 127)
         pages[page_ids, :, :, offsets] = tokens.to(page_dtype)
@@ -101,6 +112,7 @@ def paged_step(
         starts.to(device),
         scales,
         max(queries),
+        value_dim or head_dim,
     )
 
 

@@ -24,7 +24,7 @@ def assert_close(actual: torch.Tensor, expected: torch.Tensor, dtype: torch.dtyp
 
 def stale_workspace(step: PagedStep, num_rows: int, splits: int) -> SplitWorkspace:
     """As an earlier step may have left it."""
-    workspace = SplitWorkspace.allocate(num_rows, step.query.shape[1], splits, step.query.shape[2], step.query.device)
+    workspace = SplitWorkspace.allocate(num_rows, step.query.shape[1], splits, step.value_dim, step.query.device)
     for part in (workspace.outputs, workspace.lse):
         part.fill_(float("nan"))
     workspace.counts.fill_(99)
@@ -33,7 +33,7 @@ def stale_workspace(step: PagedStep, num_rows: int, splits: int) -> SplitWorkspa
 
 def mixed(kernels: StepKernels, step: PagedStep, options: AttentionOptions, splits: int = 4) -> torch.Tensor:
     """splits: 1: no prompt is cut."""
-    output = torch.full_like(step.query, float("nan"))
+    output = step.new_output()
     rows = (step.query, step.pages, step.page_table, step.slots, step.context_lengths, step.query_starts)
     workspace = stale_workspace(step, len(step.query), splits)
     bounds = (step.max_queries, int(step.context_lengths.max()))
@@ -42,7 +42,7 @@ def mixed(kernels: StepKernels, step: PagedStep, options: AttentionOptions, spli
 
 
 def decode(kernels: StepKernels, step: PagedStep, options: AttentionOptions, splits: int = 4) -> torch.Tensor:
-    output = torch.full_like(step.query, float("nan"))
+    output = step.new_output()
     rows = (step.query, step.pages, step.page_table, step.slots, step.context_lengths)
     kernels.attend_decode(*rows, output, options, stale_workspace(step, len(step.slots) + 1, splits), step.scales)
     return output
@@ -77,6 +77,7 @@ class Shape:
     page_tokens: int = 16
     num_kv_heads: int = 1
     dtype: torch.dtype = torch.float16
+    value_dim: int | None = None
 
 
 #: Shape, options by name, window, contexts and queries: at the edges of tiles of 64 tokens and of 64 or 128 rows.
@@ -97,6 +98,10 @@ MIXED = {
     "groups of 32": (Shape(32), "plain", None, [65, 20], [5, 2]),
     "chunks within a tile": (Shape(2), "chunks", 7, [200, 64, 7, 8], [66, 1, 3, 8]),
     "float32, chunks of some tiles": (Shape(6, dtype=torch.float32), "chunks", 130, [300, 131, 130], [60, 2, 70]),
+    "latents": (Shape(16, 40, 16, 1, torch.float32, 32), "plain", None, [1, 64, 129, 33], [1, 1, 32, 33]),
+    "latents of two heads, no power of two": (Shape(5, 60, 8, 2, value_dim=40), "softcap", None, [70, 128], [10, 2]),
+    "latents in a window, bfloat16": (Shape(4, 24, 16, 1, torch.bfloat16, 16), "sinks", 40, [200, 64], [66, 1]),
+    "latents of more heads than a tile takes": (Shape(48, 288, 16, 1, torch.float32, 272), "plain", None, [40], [3]),
 }  # fmt: skip
 
 
@@ -119,6 +124,9 @@ DECODE = {
     "a window within a tile": (Shape(2), "sinks", 3, [2, 200, 1000]),
     "a window of several parts": (Shape(2, 16, 8), "softcap", 511, [600, 1213, 100]),
     "chunks": (Shape(5, 16, 8), "chunks", 511, [511, 512, 1213, 100]),
+    "latents": (Shape(16, 40, 16, 1, torch.float32, 32), "plain", None, [1, 255, 257, 1025]),
+    "latents of two heads, no power of two": (Shape(5, 60, 8, 2, value_dim=40), "sinks", None, [65, 600]),
+    "latents of more heads than a tile takes": (Shape(40, 288, 16, 1, torch.bfloat16, 272), "plain", None, [300]),
 }
 
 
@@ -141,6 +149,8 @@ def test_quantised_pages_equal_the_reference(page_dtype: torch.dtype, kind: str,
         step = quantised_step([70, 90], [1, 20])
         assert_close(mixed(gpu, step, options), mixed(reference, step, options), dtype)
         step = quantised_step([300], [1])
+        assert_close(decode(gpu, step, options, 2), decode(reference, step, options), dtype)
+        step = quantised_step([300, 70], [1, 1], head_dim=24, value_dim=16)
         assert_close(decode(gpu, step, options, 2), decode(reference, step, options), dtype)
 
 
@@ -284,6 +294,10 @@ def test_what_a_kernel_cannot_read_well_is_refused(device: torch.device) -> None
         decode(gpu, replace(step, query=step.query.half()), options)
     with pytest.raises(ValueError, match="must be 1 adjacent int32"):
         decode(gpu, replace(step, slots=step.slots.long()), options)
+    with pytest.raises(ValueError, match="and 2 parts"):
+        decode(gpu, replace(step, value_dim=8), options)
+    with pytest.raises(ValueError, match="and 1 parts"):
+        decode(gpu, replace(paged_step([9], [1], value_dim=8, device=device), value_dim=16), options)
 
 
 #: Shape, options by name, window, contexts and queries: few queries behind contexts of several parts, and short rows.
@@ -295,6 +309,8 @@ IN_PARTS = {
     "the whole context": (Shape(2, 24, 64), "whole", None, [1300, 600], [4, 3]),
     "a window of several parts": (Shape(2, dtype=torch.float32), "sinks", 700, [1200, 40], [6, 4]),
     "a chunk that ends behind a part": (Shape(4, dtype=torch.float32), "plain", None, [514], [6]),
+    "latents": (Shape(16, 40, 16, 1, torch.float32, 32), "plain", None, [1100, 9], [2, 9]),
+    "latents of more heads than a tile takes": (Shape(64, 288, 16, 1, torch.float16, 272), "plain", None, [520], [2]),
 }
 
 

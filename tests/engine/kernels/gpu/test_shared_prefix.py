@@ -14,8 +14,9 @@ PREFIXES, GROUPS = [560, 560, 560, 560, 0, 0, 16, 16, 0], [0, 4, 6, 8, 9]
 CONTEXTS = [561, 600, 580, 900, 5, 300, 17, 40]
 
 
-def _step(device: torch.device, prefixes: list[int], dtype: torch.dtype) -> PagedStep:
-    step = paged_step(CONTEXTS, [1] * 8, group_size=3, num_kv_heads=1, page_tokens=16, dtype=dtype, device=device)
+def _step(device: torch.device, prefixes: list[int], dtype: torch.dtype, value_dim: int | None = None) -> PagedStep:
+    shape = {"group_size": 3, "num_kv_heads": 1, "head_dim": 16 if value_dim is None else value_dim + 8}
+    step = paged_step(CONTEXTS, [1] * 8, page_tokens=16, dtype=dtype, value_dim=value_dim, device=device, **shape)
     table, slots = step.page_table, step.slots.tolist()
     for first, last in pairwise(GROUPS[:-1]):
         num_shared = prefixes[first] // 16
@@ -29,8 +30,8 @@ def _attend(kernels: StepKernels, step: PagedStep, options: AttentionOptions, sp
     last_row = torch.tensor([-1], dtype=torch.int32, device=device)
     query = torch.cat((step.query, torch.full_like(step.query[:1], float("nan"))))
     lengths = torch.cat((step.context_lengths, torch.zeros_like(last_row)))
-    output = torch.empty_like(query)
-    workspace = SplitWorkspace.allocate(len(query), query.shape[1], splits, query.shape[2], device)
+    output = query.new_empty((*query.shape[:2], step.value_dim))
+    workspace = SplitWorkspace.allocate(len(query), query.shape[1], splits, step.value_dim, device)
     workspace.outputs.fill_(float("nan"))
     workspace.lse.fill_(float("nan"))
     workspace.counts.fill_(99)
@@ -40,10 +41,12 @@ def _attend(kernels: StepKernels, step: PagedStep, options: AttentionOptions, sp
     return output
 
 
-@pytest.mark.parametrize("kind", ["plain", "softcap", "alibi", "sinks"])
-def test_prefix_and_suffix_merged_are_the_whole_context(kind: str, device: torch.device) -> None:
+@pytest.mark.parametrize(
+    ("kind", "value_dim"), [("plain", None), ("softcap", None), ("alibi", None), ("sinks", None), ("sinks", 16)]
+)
+def test_prefix_and_suffix_merged_are_the_whole_context(kind: str, value_dim: int | None, device: torch.device) -> None:
     dtype = torch.float16 if kind == "plain" else torch.float32
-    step = _step(device, PREFIXES, dtype)
+    step = _step(device, PREFIXES, dtype, value_dim)
     options = options_of(kind, 3, None, device)
     tolerance = 2e-3 if kind == "plain" else 2e-5
     expected = _attend(reference, step, options)

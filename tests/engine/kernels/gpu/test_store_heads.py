@@ -21,6 +21,7 @@ class Heads:
     num_rotated: int
     has_norms: bool
     norms_values: bool = False
+    num_parts: int = 2  #: 1: keys alone
 
 
 CASES = {
@@ -31,17 +32,19 @@ CASES = {
     "none turns": Heads(2, 2, 8, 0, False),
     "a quarter turns, values are normed too": Heads(4, 1, 32, 8, True, norms_values=True),
     "heads of 96": Heads(20, 4, 96, 96, False),
+    "keys alone": Heads(5, 1, 24, 8, False, num_parts=1),
+    "keys alone, as large as latents": Heads(3, 1, 576, 64, False, num_parts=1),
 }
 
 
 def _layer(heads: Heads, dtype: torch.dtype, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
     """A poisoned pool, and the pages of the second of its three layers; pages have padding between them."""
-    layer_elements = 2 * heads.num_kv_heads * PAGE_TOKENS * heads.head_dim
+    layer_elements = heads.num_parts * heads.num_kv_heads * PAGE_TOKENS * heads.head_dim
     page_elements = 3 * layer_elements + 16
     poison = -128 if dtype == torch.int8 else float("nan")
     pool = torch.full((NUM_PAGES * page_elements,), poison).to(dtype).to(device)
-    strides = (page_elements, layer_elements // 2, PAGE_TOKENS * heads.head_dim, heads.head_dim, 1)
-    shape = (NUM_PAGES, 2, heads.num_kv_heads, PAGE_TOKENS, heads.head_dim)
+    strides = (page_elements, layer_elements // heads.num_parts, PAGE_TOKENS * heads.head_dim, heads.head_dim, 1)
+    shape = (NUM_PAGES, heads.num_parts, heads.num_kv_heads, PAGE_TOKENS, heads.head_dim)
     return pool, pool.as_strided(shape, strides, layer_elements)
 
 
@@ -55,7 +58,7 @@ def _run(
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Runs store_heads; returns queries, the pool, and the layer's pages."""
     generator = torch.Generator().manual_seed(heads.head_dim)
-    num_tokens, all_heads = len(SLOTS), heads.num_heads + 2 * heads.num_kv_heads
+    num_tokens, all_heads = len(SLOTS), heads.num_heads + heads.num_parts * heads.num_kv_heads
     rows = torch.randn(num_tokens, (all_heads + 1) * heads.head_dim, generator=generator).to(dtype).to(device)
     qkv = rows[:, heads.head_dim :].view(num_tokens, all_heads, heads.head_dim)  # rows are strided
     norms: list[torch.Tensor | None] = [None, None]
@@ -106,7 +109,7 @@ def _scales(heads: Heads, device: torch.device) -> PageScales:
     # Triton's interpreter rounds to float8 wrongly: it loses the carry.
     [torch.int8, pytest.param(torch.float8_e4m3fn, marks=pytest.mark.gpu)],
 )
-@pytest.mark.parametrize("case", ["a quarter turns", "all turn, with norms, groups of three"])
+@pytest.mark.parametrize("case", ["a quarter turns", "all turn, with norms, groups of three", "keys alone"])
 def test_quantised_pages_and_their_scales_are_those_of_the_reference(
     case: str, page_dtype: torch.dtype, device: torch.device
 ) -> None:

@@ -12,7 +12,7 @@ WORKSPACE = SplitWorkspace.allocate(0, 0, 0, 0, torch.device("cpu"))
 
 
 def mixed(step: PagedStep, kind: str, window: int | None = None) -> torch.Tensor:
-    output = torch.empty_like(step.query)
+    output = step.new_output()
     options = options_of(kind, step.query.shape[1], window)
     rows = (step.query, step.pages, step.page_table, step.slots, step.context_lengths, step.query_starts)
     attend_mixed(*rows, output, options, WORKSPACE, step.max_queries, int(step.context_lengths.max()), step.scales)
@@ -22,7 +22,7 @@ def mixed(step: PagedStep, kind: str, window: int | None = None) -> torch.Tensor
 def wanted(step: PagedStep, kind: str, window: int | None = None) -> torch.Tensor:
     options = options_of(kind, step.query.shape[1], window)
     rows = (step.query, step.pages, step.row_tables, step.context_lengths, step.query_starts)
-    return paged_attention(*rows, options, step.scales)
+    return paged_attention(*rows, options, step.scales, step.value_dim)
 
 
 @pytest.mark.parametrize("kind", ["plain", "softcap", "alibi", "sinks", "whole"])
@@ -32,9 +32,17 @@ def test_it_equals_attention_on_paper(kind: str, window: int | None) -> None:
     torch.testing.assert_close(mixed(step, kind, window), wanted(step, kind, window))
 
 
+@pytest.mark.parametrize("kind", ["plain", "softcap", "sinks"])
+def test_latents_are_keys_and_their_last_channels_values(kind: str) -> None:
+    step = paged_step([9, 1, 17], [1, 1, 17], group_size=3, head_dim=24, value_dim=16)
+    assert wanted(step, kind).shape[2] == 16
+    torch.testing.assert_close(mixed(step, kind), wanted(step, kind))
+
+
+@pytest.mark.parametrize("value_dim", [None, 12])
 @pytest.mark.parametrize("page_dtype", [torch.int8, torch.float8_e4m3fn])
-def test_quantised_pages_are_multiplied_with_their_scales(page_dtype: torch.dtype) -> None:
-    step = paged_step([9, 17], [2, 5], page_dtype=page_dtype)
+def test_quantised_pages_are_multiplied_with_their_scales(page_dtype: torch.dtype, value_dim: int | None) -> None:
+    step = paged_step([9, 17], [2, 5], page_dtype=page_dtype, value_dim=value_dim)
     torch.testing.assert_close(mixed(step, "plain"), wanted(step, "plain"))
 
 

@@ -51,7 +51,7 @@ def _as_on_a_device() -> Iterator[None]:
 
 @pytest.mark.parametrize(
     "name",
-    ["qwen3", "gemma2", "mamba", "qwen2-moe", "qwen3.5", *long("gpt2", "gpt-oss")],
+    ["qwen3", "gemma2", "mamba", "qwen2-moe", "qwen3.5", "deepseek-v2", *long("gpt2", "gpt-oss", "kimi-linear")],
 )
 def test_greedy_tokens_are_those_of_transformers(tmp_path: Path, name: str) -> None:
     model = small(name, tmp_path)
