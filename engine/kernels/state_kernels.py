@@ -124,8 +124,6 @@ class StateKernels(Protocol):
         rms_norm(S(t)^T q / sqrt(D)) sigmoid(gate), [T, H V] in the dtype of qkv, newly allocated. Updates the states.
 
         qkv [T, 2 H D + H V], gate [T, H V], a [T, H D], b [T, H]: all with strided rows; states [N, H, D, V] float32.
-        Not capturable, whatever is_capturable says: the Triton kernels use the reference, which reads lengths on the
-        host.
         """
         ...
 

@@ -41,8 +41,6 @@ class KimiDeltaSizes:
 class KimiDelta:
     """The mixer of a layer; its two states live in the pages of the sequences."""
 
-    is_capturable = False  #: channel_delta reads lengths on the host
-
     def __init__(self, conv_id: int, weights: WeightSource, name: str, sizes: KimiDeltaSizes) -> None:
         """Takes all tensors of the layer `name`, under the names of published checkpoints. conv_id: id of the first of
         its two states, in the order of KimiDeltaSizes.state_shapes."""
@@ -69,6 +67,7 @@ class KimiDelta:
             eps=sizes.norm_eps,
         )
         self._kernels = weights.operators.state_kernels
+        self.is_capturable = self._kernels.is_capturable
 
     def __call__(self, x: torch.Tensor, rotation: Rotation | None, batch: ForwardBatch) -> torch.Tensor:
         """x [T, hidden] -> [T, hidden]; advances both states of each sequence."""

@@ -1,4 +1,5 @@
-"""The gated delta rule (Yang et al. 2024) on states in pages.
+"""The gated delta rule (Yang et al. 2024) on states in pages, also with a decay for every channel of a key (Kimi delta
+attention, arXiv 2510.26692).
 
 A program advances a block of value channels of one head of a sequence: the channels of a state do not depend on each
 other. It goes over the tokens with its part of the state in registers, and loads the next token while it computes one.
@@ -22,13 +23,13 @@ _LENGTH_EPS = tl.constexpr(1e-6)
 
 
 @triton.jit
-def _load_token(pointers, strides, masks, token, last):
-    """Query, key, value, step and strength of one token; zeros behind the last token."""
+def _load_token(pointers, strides, masks, token, last, BY_CHANNEL: tl.constexpr):
+    """Query, key, value, step or steps, and strength of one token; zeros behind the last token."""
     is_key, is_value = masks[0] & (token < last), masks[1] & (token < last)
     query = tl.load(pointers[0] + token * strides[0], mask=is_key, other=0.0)
     key = tl.load(pointers[1] + token * strides[0], mask=is_key, other=0.0)
     value = tl.load(pointers[2] + token * strides[0], mask=is_value, other=0.0)
-    step = tl.load(pointers[3] + token * strides[1], mask=token < last, other=0.0)
+    step = tl.load(pointers[3] + token * strides[1], mask=is_key if BY_CHANNEL else token < last, other=0.0)
     strength = tl.load(pointers[4] + token * strides[2], mask=token < last, other=0.0)
     return query, key, value, step, strength
 
@@ -63,9 +64,10 @@ def _advance(
     VALUE_DIM: tl.constexpr,
     BLOCK_KEYS: tl.constexpr,
     BLOCK: tl.constexpr,
+    BY_CHANNEL: tl.constexpr,
 ):
     """Grid (B, H, blocks of V). Writes what the queries read, [T, H, V] float32, and updates the states [H, D, V] in
-    place."""
+    place. BY_CHANNEL: a head has a step and a bias for each channel of its key, not one."""
     row, head = tl.program_id(0), tl.program_id(1)
     page = tl.load(page_ids_ptr + row)
     token = tl.load(query_starts_ptr + row).to(tl.int64)
@@ -83,20 +85,23 @@ def _advance(
     key_head = head // (NUM_HEADS // NUM_KEY_HEADS)
     query_ptr = qkv_ptr + key_head * KEY_DIM + key_channels
     value_ptr = qkv_ptr + 2 * NUM_KEY_HEADS * KEY_DIM + head * VALUE_DIM + values
-    pointers = (query_ptr, query_ptr + NUM_KEY_HEADS * KEY_DIM, value_ptr, a_ptr + head, b_ptr + head)
+    steps = head * KEY_DIM + key_channels if BY_CHANNEL else head
+    pointers = (query_ptr, query_ptr + NUM_KEY_HEADS * KEY_DIM, value_ptr, a_ptr + steps, b_ptr + head)
     strides = (qkv_stride, a_stride, b_stride)
     masks = (is_key, is_value)
-    rate, step_bias = tl.load(rates_ptr + head), tl.load(step_bias_ptr + head)
+    rate = tl.load(rates_ptr + head)
+    step_bias = tl.load(step_bias_ptr + steps, mask=is_key if BY_CHANNEL else token < last, other=0.0)
     places = (head * KEY_DIM + key_channels[:, None]) * VALUE_DIM + values[None, :]
     is_place = is_key[:, None] & is_value[None, :]
     state_ptr = states_ptr + page * page_stride + places
     state = tl.load(state_ptr, mask=is_place & (tl.load(starts_ptr + row) > 0), other=0.0)
-    now = _load_token(pointers, strides, masks, token, last)
+    now = _load_token(pointers, strides, masks, token, last, BY_CHANNEL)
     while token < last:
-        following = _load_token(pointers, strides, masks, token + 1, last)
+        following = _load_token(pointers, strides, masks, token + 1, last, BY_CHANNEL)
         query, key, value, step, strength = now
         key = _unit(key)[:, None]
-        state *= tl.exp(rate * softplus(step.to(tl.float32) + step_bias))
+        decay = tl.exp(rate * softplus(step.to(tl.float32) + step_bias))
+        state *= decay[:, None] if BY_CHANNEL else decay
         wanted = value.to(tl.float32) - tl.sum(state * key, axis=0)
         state += key * (tl.sigmoid(strength.to(tl.float32)) * wanted)[None, :]
         read = tl.sum(state * (_unit(query) * scale)[:, None], axis=0)
@@ -119,8 +124,10 @@ def _gated_norm(
     VALUE_DIM: tl.constexpr,
     BLOCK: tl.constexpr,
     BLOCK_TOKENS: tl.constexpr,
+    HAS_SILU: tl.constexpr,
 ):
-    """Grid (blocks of tokens, H). Writes output [T, H, V]."""
+    """Grid (blocks of tokens, H). Writes output [T, H, V]. HAS_SILU: the gate is silu of the given one, else its
+    sigmoid."""
     tokens = (tl.program_id(0) * BLOCK_TOKENS + tl.arange(0, BLOCK_TOKENS))[:, None].to(tl.int64)
     head = tl.program_id(1)
     values = tl.arange(0, BLOCK)[None, :]
@@ -131,7 +138,9 @@ def _gated_norm(
     gate = tl.load(gate_ptr + tokens * gate_stride + head * VALUE_DIM + values, mask=is_here, other=0.0)
     scales = tl.load(norm_ptr + values, mask=is_value, other=0.0)
     squares = tl.sum(read * read, axis=1, keep_dims=True)
-    gated = read * tl.rsqrt(squares / VALUE_DIM + eps) * scales * _silu(gate.to(tl.float32))
+    gate = gate.to(tl.float32)
+    gate = _silu(gate) if HAS_SILU else tl.sigmoid(gate)
+    gated = read * tl.rsqrt(squares / VALUE_DIM + eps) * scales * gate
     output = tl.where(squares > 0.0, gated, 0.0)  # the gate of padding may be any number, also none
     tl.store(output_ptr + places, output.to(output_ptr.dtype.element_ty), mask=is_here)
 
@@ -146,6 +155,32 @@ def gated_delta(
 ) -> torch.Tensor:
     """qkv [T, 2 G D + H V] -> the gated norm of what the queries read, [T, H V], newly allocated; updates the states'
     pages [H, D, V] in place. Contract: StateKernels.gated_delta."""
+    return _launch(qkv, gate, a, b, weights, states, is_by_channel=False)
+
+
+def channel_delta(
+    qkv: torch.Tensor,
+    gate: torch.Tensor,
+    a: torch.Tensor,
+    b: torch.Tensor,
+    weights: DeltaWeights,
+    states: StatesInPlace,
+) -> torch.Tensor:
+    """qkv [T, 2 H D + H V] -> the gated norm of what the queries read, [T, H V], newly allocated; updates the states'
+    pages [H, D, V] in place. Contract: StateKernels.channel_delta."""
+    return _launch(qkv, gate, a, b, weights, states, is_by_channel=True)
+
+
+def _launch(
+    qkv: torch.Tensor,
+    gate: torch.Tensor,
+    a: torch.Tensor,
+    b: torch.Tensor,
+    weights: DeltaWeights,
+    states: StatesInPlace,
+    *,
+    is_by_channel: bool,
+) -> torch.Tensor:
     num_heads, key_dim, value_dim = states.pages.shape[1:]
     num_tokens, num_rows = len(qkv), len(states.page_ids)
     num_key_heads = (qkv.shape[1] - num_heads * value_dim) // (2 * key_dim)
@@ -154,9 +189,12 @@ def gated_delta(
     assert states.page_ids.dtype == torch.int64
     assert states.starts.dtype == states.query_starts.dtype == torch.int32
     assert qkv.stride(1) == gate.stride(1) == 1
-    assert all(part.stride(1) == 1 or num_heads == 1 for part in (a, b))
+    assert all(part.stride(1) == 1 or part.shape[1] == 1 for part in (a, b))
     assert gate.shape == (num_tokens, num_heads * value_dim)
-    assert a.shape == b.shape == (num_tokens, num_heads)
+    assert b.shape == (num_tokens, num_heads)
+    num_steps = num_heads * key_dim if is_by_channel else num_heads
+    assert a.shape == (num_tokens, num_steps)
+    assert weights.step_bias.shape == (num_steps,)
     read = torch.empty(gate.shape, dtype=torch.float32, device=qkv.device)
     output = torch.empty(gate.shape, dtype=qkv.dtype, device=qkv.device)
     sizes = {"NUM_HEADS": num_heads, "VALUE_DIM": value_dim}
@@ -178,6 +216,7 @@ def gated_delta(
         KEY_DIM=key_dim,
         BLOCK_KEYS=triton.next_power_of_2(key_dim),
         BLOCK=_BLOCK_VALUES,
+        BY_CHANNEL=is_by_channel,
         num_warps=1,
     )
     _gated_norm[(triton.cdiv(num_tokens, _NORM_TOKENS), num_heads)](
@@ -191,13 +230,15 @@ def gated_delta(
         **sizes,
         BLOCK=triton.next_power_of_2(value_dim),
         BLOCK_TOKENS=_NORM_TOKENS,
+        HAS_SILU=not is_by_channel,
         num_warps=4,
     )
     return output
 
 
 def shipped() -> list[Compilation]:
-    """Configurations for 32 value heads of 128 channels and 16 key heads, as in Qwen3-Next-80B-A3B."""
+    """Configurations for 32 value heads of 128 channels and 16 key heads, as in Qwen3-Next-80B-A3B, and for 32 heads of
+    128 channels, as in Kimi-Linear-48B-A3B."""
     inputs = dict.fromkeys(("qkv_ptr", "a_ptr", "b_ptr"), "*bf16")
     floats = dict.fromkeys(("rates_ptr", "step_bias_ptr", "states_ptr"), "*fp32")
     rows = {"page_ids_ptr": "*i64", "starts_ptr": "*i32", "query_starts_ptr": "*i32"}
@@ -205,26 +246,34 @@ def shipped() -> list[Compilation]:
     norm_pointers = {"read_ptr": "*fp32", "gate_ptr": "*bf16", "norm_ptr": "*fp32", "output_ptr": "*bf16"}
     pointers = inputs | floats | rows | {"read_ptr": "*fp32"}
     sizes = {"NUM_HEADS": 32, "VALUE_DIM": 128}
+    blocks = {"KEY_DIM": 128, "BLOCK_KEYS": 128, "BLOCK": _BLOCK_VALUES}
     return [
-        Compilation(
-            name="gated_delta",
-            kernel=_advance,
-            signature=pointers | strides | {"scale": "fp32"},
-            constants=sizes | {"NUM_KEY_HEADS": 16, "KEY_DIM": 128, "BLOCK_KEYS": 128, "BLOCK": _BLOCK_VALUES},
-            divisible_by_16=(frozenset(pointers) | frozenset(strides)) - {"a_ptr", "b_ptr"},
-            num_warps=1,
-            num_stages=3,
-            # Loads of the state are wide; a token's key is four numbers per thread, its step one.
-            expectation=Expectation(max_registers=128, has_wide_loads=False),
-        ),
-        Compilation(
-            name="gated_delta, norm of its output",
-            kernel=_gated_norm,
-            signature=norm_pointers | {"num_tokens": "i32", "gate_stride": "i32", "eps": "fp32"},
-            constants=sizes | {"BLOCK": 128, "BLOCK_TOKENS": _NORM_TOKENS},
-            divisible_by_16=frozenset(norm_pointers) | {"gate_stride"},
-            num_warps=4,
-            num_stages=3,
-            expectation=Expectation(max_registers=64),
-        ),
+        compilation
+        for name, num_key_heads, unaligned in (
+            ("gated_delta", 16, {"a_ptr", "b_ptr"}),
+            ("channel_delta", 32, {"b_ptr"}),
+        )
+        for compilation in (
+            Compilation(
+                name=name,
+                kernel=_advance,
+                signature=pointers | strides | {"scale": "fp32"},
+                constants=sizes | blocks | {"NUM_KEY_HEADS": num_key_heads, "BY_CHANNEL": name == "channel_delta"},
+                divisible_by_16=(frozenset(pointers) | frozenset(strides)) - unaligned,
+                num_warps=1,
+                num_stages=3,
+                # Loads of the state are wide; a token's key is four numbers per thread, its step one.
+                expectation=Expectation(max_registers=128, has_wide_loads=False),
+            ),
+            Compilation(
+                name=f"{name}, norm of its output",
+                kernel=_gated_norm,
+                signature=norm_pointers | {"num_tokens": "i32", "gate_stride": "i32", "eps": "fp32"},
+                constants=sizes | {"BLOCK": 128, "BLOCK_TOKENS": _NORM_TOKENS, "HAS_SILU": name == "gated_delta"},
+                divisible_by_16=frozenset(norm_pointers) | {"gate_stride"},
+                num_warps=4,
+                num_stages=3,
+                expectation=Expectation(max_registers=64),
+            ),
+        )
     ]

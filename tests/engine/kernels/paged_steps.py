@@ -75,8 +75,8 @@ def paged_step(
     if page_dtype != dtype:
         shape = (total_pages, num_kv_heads, page_tokens)
         unit = 1 / 50 if page_dtype == torch.int8 else 1.0
-        factors = [torch.rand(shape, generator=generator) * unit + unit / 2 for _ in range(num_parts)]
-        scales = PageScales(factors[0], factors[-1])
+        parts = [torch.rand(shape, generator=generator) * unit + unit / 2 for _ in range(num_parts)]
+        scales = PageScales(parts[0], parts[-1])
 
     num_slots = len(contexts) + 2
     table = torch.tensor(GARBAGE)[torch.randint(len(GARBAGE), (num_slots, max(num_pages) + 2), generator=generator)]

@@ -1,4 +1,5 @@
-"""The gated delta rule of Triton, against the reference: chunks, new sequences, padding, groups of heads."""
+"""The gated delta rule of Triton, with a decay for every head or for every channel of a key, against the reference:
+chunks, new sequences, padding, groups of heads."""
 
 from dataclasses import replace
 
@@ -11,14 +12,17 @@ from tests.engine.kernels.delta_steps import SIZES, Inputs, Sizes
 from tests.engine.kernels.gpu.closeness import DTYPES, assert_near
 from tests.engine.kernels.recurrent_steps import STEPS, Step
 
+#: Sizes, and whether every channel of a key decays at its own rate.
+KINDS = [(sizes, False) for sizes in SIZES] + [(SIZES[1], True), (Sizes(2, 2, 16, 24), True)]
+
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("step", [STEPS["decode"], STEPS["prompts and a decode"]], ids=["decode", "prompts"])
-@pytest.mark.parametrize("sizes", SIZES, ids=str)
+@pytest.mark.parametrize(("sizes", "is_by_channel"), KINDS, ids=str)
 def test_output_and_states_are_those_of_the_reference(
-    sizes: Sizes, step: Step, dtype: torch.dtype, device: torch.device
+    sizes: Sizes, is_by_channel: bool, step: Step, dtype: torch.dtype, device: torch.device
 ) -> None:
-    inputs = Inputs.random(sum(step.lengths), sizes, dtype, device)
+    inputs = Inputs.random(sum(step.lengths), sizes, dtype, device, is_by_channel=is_by_channel)
     ours, theirs = (step.states(sizes.state, torch.float32, device) for _ in range(2))
     output = inputs.read_by(state_kernels, slice(None), ours)
     expected = inputs.read_by(reference, slice(None), theirs)
@@ -29,9 +33,12 @@ def test_output_and_states_are_those_of_the_reference(
         assert_near(output, expected)
 
 
-def test_a_prompt_in_chunks_gives_the_same_bits_as_at_once(device: torch.device) -> None:
-    sizes, length = SIZES[0], 13
-    inputs = Inputs.random(length, sizes, torch.float32, device)
+@pytest.mark.parametrize(("sizes", "is_by_channel"), [KINDS[0], KINDS[-1]], ids=str)
+def test_a_prompt_in_chunks_gives_the_same_bits_as_at_once(
+    sizes: Sizes, is_by_channel: bool, device: torch.device
+) -> None:
+    length = 13
+    inputs = Inputs.random(length, sizes, torch.float32, device, is_by_channel=is_by_channel)
     whole = Step((0,), (length,), (3,)).states(sizes.state, torch.float32, device)
     expected = inputs.read_by(state_kernels, slice(None), whole)
     pages, outputs = torch.full_like(whole.pages, float("nan")), []

@@ -15,8 +15,17 @@ CONTEXTS = [561, 600, 580, 900, 5, 300, 17, 40]
 
 
 def _step(device: torch.device, prefixes: list[int], dtype: torch.dtype, value_dim: int | None = None) -> PagedStep:
-    shape = {"group_size": 3, "num_kv_heads": 1, "head_dim": 16 if value_dim is None else value_dim + 8}
-    step = paged_step(CONTEXTS, [1] * 8, page_tokens=16, dtype=dtype, value_dim=value_dim, device=device, **shape)
+    step = paged_step(
+        CONTEXTS,
+        [1] * 8,
+        group_size=3,
+        num_kv_heads=1,
+        head_dim=16 if value_dim is None else value_dim + 8,
+        value_dim=value_dim,
+        page_tokens=16,
+        dtype=dtype,
+        device=device,
+    )
     table, slots = step.page_table, step.slots.tolist()
     for first, last in pairwise(GROUPS[:-1]):
         num_shared = prefixes[first] // 16

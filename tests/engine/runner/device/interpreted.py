@@ -116,4 +116,6 @@ def small(name: str, folder: Path) -> TinyModel:
     if name == "qwen3.5":
         changes |= {"layer_types": ["linear_attention", "full_attention"], "linear_num_key_heads": 1}
         changes |= {"linear_num_value_heads": 2, "linear_value_head_dim": 8}
+    if name == "kimi-linear":
+        changes |= {"layer_types": ["linear_attention", "full_attention"], "mlp_layer_types": ["dense", "sparse"]}
     return save(name, folder, **changes)
