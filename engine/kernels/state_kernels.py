@@ -47,7 +47,7 @@ class ScanHeads:
 
 class StateKernels(Protocol):
     """Kernels of recurrent layers. A result depends on its own sequence only, and not on how its tokens were divided
-    into steps."""
+    into steps, but for the last bits of long prompts on CUDA."""
 
     @property
     def is_capturable(self) -> bool:

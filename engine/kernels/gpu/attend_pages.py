@@ -31,23 +31,10 @@ import triton
 import triton.language as tl
 
 from engine.kernels.gpu.dependent_launch import wait_for_previous
+from engine.kernels.gpu.owner_of_tile import owner_of_tile
 
 _LOG2_E = tl.constexpr(1.4426950408889634)
 _LN_2 = tl.constexpr(0.6931471805599453)
-
-
-@triton.jit
-def _owner_of_tile(starts_ptr, num_owners, tile, BLOCK_Q: tl.constexpr):
-    """The owner (sequence or group) of a tile, by binary search. Owner i has the tiles from starts[i] // BLOCK_Q + i
-    on: enough for its queries, and computed without reading all lengths."""
-    left = tile * 0
-    right = left + num_owners
-    while left < right:
-        middle = (left + right) // 2
-        is_behind = tl.load(starts_ptr + middle) // BLOCK_Q + middle <= tile
-        left = tl.where(is_behind, middle + 1, left)
-        right = tl.where(is_behind, right, middle)
-    return left - 1
 
 
 @triton.jit
@@ -273,7 +260,7 @@ def attend_pages(
     else:
         # The last tiles of a prompt read the most tokens, so they start first.
         tile = tl.num_programs(0) - 1 - tl.program_id(0)
-        group = _owner_of_tile(starts_ptr, num_owners, tile, BLOCK_Q)
+        group = owner_of_tile(starts_ptr, num_owners, tile, BLOCK_Q)
         group_start = tl.load(starts_ptr + group)
         group_queries = tl.load(starts_ptr + group + 1) - group_start
         tile_start = (tile - (group_start // BLOCK_Q + group)) * BLOCK_Q

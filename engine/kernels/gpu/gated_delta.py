@@ -3,8 +3,8 @@ attention, arXiv 2510.26692).
 
 A program advances a block of value channels of one head of a sequence: the channels of a state do not depend on each
 other. It goes over the tokens with its part of the state in registers, and loads the next token while it computes one.
-A second kernel norms and gates the heads, which need all their channels. A token's result does not depend on how its
-prompt was split into chunks.
+Long prompts go in chunks instead (delta_chunks.py), but for those with a decay for every channel. A last kernel norms
+and gates the heads, which need all their channels. How a sequence is computed depends on the number of its own tokens.
 
 T = tokens of the step, B = sequences, H = value heads, G = key heads, D = channels of a key, V = of a value.
 """
@@ -14,12 +14,15 @@ import triton
 import triton.language as tl
 
 from engine.kernels.gpu.compilation import Compilation, Expectation
+from engine.kernels.gpu.delta_chunks import LENGTH_EPS, advance_chunks
 from engine.kernels.gpu.mamba import _silu, softplus
 from engine.kernels.state_kernels import DeltaWeights, StatesInPlace
 
 _BLOCK_VALUES = 8
 _NORM_TOKENS = 8
-_LENGTH_EPS = tl.constexpr(1e-6)
+#: Sequences of so many tokens are computed in chunks: one full chunk and a short one take as long as those token by
+#: token [estimated].
+_LEAST_CHUNKED = 48
 
 
 @triton.jit
@@ -38,7 +41,7 @@ def _load_token(pointers, strides, masks, token, last, BY_CHANNEL: tl.constexpr)
 def _unit(x):
     """x divided by its length, in float32."""
     x = x.to(tl.float32)
-    return x * tl.rsqrt(tl.sum(x * x, axis=0) + _LENGTH_EPS)
+    return x * tl.rsqrt(tl.sum(x * x, axis=0) + LENGTH_EPS)
 
 
 @triton.jit
@@ -58,6 +61,7 @@ def _advance(
     b_stride,
     page_stride,
     scale,
+    most_tokens,
     NUM_HEADS: tl.constexpr,
     NUM_KEY_HEADS: tl.constexpr,
     KEY_DIM: tl.constexpr,
@@ -67,7 +71,8 @@ def _advance(
     BY_CHANNEL: tl.constexpr,
 ):
     """Grid (B, H, blocks of V). Writes what the queries read, [T, H, V] float32, and updates the states [H, D, V] in
-    place. BY_CHANNEL: a head has a step and a bias for each channel of its key, not one."""
+    place; of sequences of no more than most_tokens tokens. BY_CHANNEL: a head has a step and a bias for each channel of
+    its key, not one."""
     row, head = tl.program_id(0), tl.program_id(1)
     page = tl.load(page_ids_ptr + row)
     token = tl.load(query_starts_ptr + row).to(tl.int64)
@@ -81,6 +86,8 @@ def _advance(
         while token < last:
             tl.store(read_ptr + token * read_stride, tl.zeros((BLOCK,), tl.float32), mask=is_value)
             token += 1
+        return
+    if last - token > most_tokens:
         return
     key_head = head // (NUM_HEADS // NUM_KEY_HEADS)
     query_ptr = qkv_ptr + key_head * KEY_DIM + key_channels
@@ -211,6 +218,7 @@ def _launch(
         read,
         *(part.stride(0) for part in (qkv, a, b, states.pages)),
         key_dim**-0.5,
+        num_tokens if is_by_channel else _LEAST_CHUNKED - 1,
         **sizes,
         NUM_KEY_HEADS=num_key_heads,
         KEY_DIM=key_dim,
@@ -219,6 +227,8 @@ def _launch(
         BY_CHANNEL=is_by_channel,
         num_warps=1,
     )
+    if states.max_queries >= _LEAST_CHUNKED and not is_by_channel:
+        advance_chunks(qkv, a, b, weights, states, read, num_key_heads, _LEAST_CHUNKED)
     _gated_norm[(triton.cdiv(num_tokens, _NORM_TOKENS), num_heads)](
         read,
         gate,
@@ -257,7 +267,7 @@ def shipped() -> list[Compilation]:
             Compilation(
                 name=name,
                 kernel=_advance,
-                signature=pointers | strides | {"scale": "fp32"},
+                signature=pointers | strides | {"scale": "fp32", "most_tokens": "i32"},
                 constants=sizes | blocks | {"NUM_KEY_HEADS": num_key_heads, "BY_CHANNEL": name == "channel_delta"},
                 divisible_by_16=(frozenset(pointers) | frozenset(strides)) - unaligned,
                 num_warps=1,

@@ -1,8 +1,8 @@
 """The recurrence of Mamba-2 (Dao and Gu 2024) on states in pages.
 
 One program per sequence, head and block of channels. It goes over the tokens with the state in registers, and loads the
-next token while it computes one. It is parallel over sequences, heads and channels only, so a token's result does not
-depend on how its prompt was split into chunks.
+next token while it computes one. Long prompts go in chunks instead (head_scan_chunks.py). How a sequence is computed
+depends on the number of its own tokens.
 
 T = tokens of the step, B = sequences, H = heads, P = channels of a head, G = groups, S = numbers of state per channel.
 """
@@ -12,11 +12,14 @@ import triton
 import triton.language as tl
 
 from engine.kernels.gpu.compilation import Compilation, Expectation
+from engine.kernels.gpu.head_scan_chunks import advance_chunks
 from engine.kernels.gpu.mamba import softplus
 from engine.kernels.state_kernels import ScanHeads, StatesInPlace
 
 #: Numbers of state that one warp holds: 64 registers of each of its threads.
 _NUMBERS_OF_WARP = 2048
+#: Sequences of so many tokens are computed in chunks [estimated].
+_LEAST_CHUNKED = 48
 
 
 @triton.jit
@@ -52,13 +55,15 @@ def _scan(
     c_stride,
     page_stride,
     output_stride,
+    most_tokens,
     NUM_CHANNELS: tl.constexpr,
     NUM_STATES: tl.constexpr,
     HEADS_OF_GROUP: tl.constexpr,
     BLOCK: tl.constexpr,
     BLOCK_STATES: tl.constexpr,
 ):
-    """Grid (B, H, blocks of P). Writes output [T, H P] and updates the states [H, P, S] in place."""
+    """Grid (B, H, blocks of P). Writes output [T, H P] and updates the states [H, P, S] in place, of sequences of no
+    more than most_tokens tokens."""
     row = tl.program_id(0)
     head = tl.program_id(1)
     page = tl.load(page_ids_ptr + row)
@@ -72,6 +77,8 @@ def _scan(
             nothing = tl.zeros((BLOCK,), output_ptr.dtype.element_ty)
             tl.store(output_ptr + token * output_stride, nothing, mask=is_channel)
             token += 1
+        return
+    if last - token > most_tokens:
         return
     numbers = tl.arange(0, BLOCK_STATES)
     is_number = numbers < NUM_STATES
@@ -140,6 +147,7 @@ def head_scan(
         output,
         *heads.step_limits,
         *(part.stride(0) for part in (x, dt, b, c, states.pages, output)),
+        _LEAST_CHUNKED - 1,
         NUM_CHANNELS=num_channels,
         NUM_STATES=num_states,
         HEADS_OF_GROUP=num_heads // num_groups,
@@ -147,6 +155,8 @@ def head_scan(
         BLOCK_STATES=block_states,
         num_warps=1,
     )
+    if states.max_queries >= _LEAST_CHUNKED:
+        advance_chunks(x, dt, b, c, heads, states, output, _LEAST_CHUNKED)
     return output
 
 
@@ -160,6 +170,7 @@ def shipped() -> list[Compilation]:
         "page_stride": "i64",
         "output_stride": "i32",
     }
+    limits |= {"most_tokens": "i32"}
     sizes = {"NUM_CHANNELS": 64, "NUM_STATES": 128, "HEADS_OF_GROUP": 16, "BLOCK": 16, "BLOCK_STATES": 128}
     return [
         Compilation(
