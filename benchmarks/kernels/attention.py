@@ -1,5 +1,5 @@
-"""Attention over pages in the shapes of Llama 3.1 8B (8 of 32 heads, D 128) and Llama 3.2 1B (D 64), and the same by
-torch over contiguous keys and values."""
+"""Attention over pages in the shapes of Llama 3.1 8B (8 of 32 heads, D 128), Llama 3.2 1B (D 64) and DeepSeek V3 (128
+heads over latents of 512 channels and 64 that turn), and the same by torch over contiguous keys and values."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -26,6 +26,17 @@ class Shape:
     num_heads: int = 32
     num_kv_heads: int = 8
     head_dim: int = 128
+    value_dim: int | None = None  #: keys alone are stored, and values are their last that many channels
+
+    @property
+    def num_parts(self) -> int:
+        """Keys and values, or keys alone."""
+        return 2 if self.value_dim is None else 1
+
+    @property
+    def output_dim(self) -> int:
+        """Channels of a head's result."""
+        return self.value_dim or self.head_dim
 
     def __str__(self) -> str:
         what = "decode" if self.queries == 1 else f"{self.queries} queries"
@@ -34,14 +45,15 @@ class Shape:
 
     @property
     def num_bytes(self) -> int:
-        read = self.context * 2 * self.num_kv_heads + 2 * self.queries * self.num_heads
-        return self.num_rows * read * self.head_dim * _ITEM_BYTES
+        stored = self.context * self.num_parts * self.num_kv_heads * self.head_dim
+        computed = self.queries * self.num_heads * (self.head_dim + self.output_dim)
+        return self.num_rows * (stored + computed) * _ITEM_BYTES
 
     @property
     def flops(self) -> int:
         """Each query reads its own token and those before it."""
         pairs = self.queries * self.context - self.queries * (self.queries - 1) // 2
-        return 4 * self.num_rows * pairs * self.num_heads * self.head_dim
+        return 2 * self.num_rows * pairs * self.num_heads * (self.head_dim + self.output_dim)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +74,7 @@ class PagedStep:
     def of(cls, shape: Shape, device: torch.device) -> "PagedStep":
         entries = -(-shape.context // PAGE_TOKENS)
         num_pages = shape.num_rows * entries
-        page = (2, shape.num_kv_heads, PAGE_TOKENS, shape.head_dim)
+        page = (shape.num_parts, shape.num_kv_heads, PAGE_TOKENS, shape.head_dim)
         dtype = torch.float16 if device.type == "cpu" else torch.bfloat16  # what the interpreter computes rightly
         query = torch.randn(shape.num_rows * shape.queries, shape.num_heads, shape.head_dim, device=device).to(dtype)
         order = torch.randperm(num_pages, generator=torch.Generator().manual_seed(0)) + 1
@@ -74,9 +86,9 @@ class PagedStep:
             rows[:-1],
             torch.full_like(rows[:-1], shape.context),
             rows * shape.queries,
-            torch.empty_like(query),
+            query.new_empty(*query.shape[:2], shape.output_dim),
             AttentionOptions(shape.head_dim**-0.5),
-            SplitWorkspace.allocate(max(shape.num_rows, 16), shape.num_heads, _MAX_PARTS, shape.head_dim, device),
+            SplitWorkspace.allocate(max(shape.num_rows, 16), shape.num_heads, _MAX_PARTS, shape.output_dim, device),
         )
 
 
@@ -91,22 +103,27 @@ DECODES: Sequence[tuple[Shape, Goal]] = (
     (Shape(16, 8192, 1), Goal(microseconds=150)),
     (Shape(64, 1024, 1, head_dim=64), Goal(microseconds=42)),
     (Shape(256, 1024, 1, head_dim=64), Goal(microseconds=150)),
+    (Shape(1, 8192, 1, 128, 1, 576, 512), Goal(microseconds=20)),
+    (Shape(64, 8192, 1, 128, 1, 576, 512), Goal(share=0.40)),
 )
 PROMPTS: Sequence[tuple[Shape, Goal]] = (
     (Shape(1, 8192, 8192), Goal(share=0.45)),
     (Shape(1, 10240, 2048), Goal(share=0.45)),
     (Shape(1, 8256, 64), Goal(microseconds=25)),
     (Shape(1, 8192, 8192, head_dim=64), Goal(share=0.40)),
+    (Shape(1, 10240, 2048, 128, 1, 576, 512), Goal(share=0.30)),
 )
 QUICK: Sequence[tuple[Shape, Goal]] = (
     (Shape(2, 40, 1, 4, 2, 16), Goal(microseconds=8)),
     (Shape(1, 24, 9, 4, 2, 16), Goal(share=0.45)),
+    (Shape(2, 40, 1, 4, 1, 24, 16), Goal(microseconds=8)),
 )
 
 
 def attention_cases(*, is_quick: bool) -> Iterator[Case]:
     for shape, goal in QUICK if is_quick else (*DECODES, *PROMPTS):
-        yield Case("paged attention", str(shape), shape.num_bytes, shape.flops, goal, _ours(shape), _torch(shape))
+        peer = _torch(shape) if shape.value_dim is None else None
+        yield Case("paged attention", str(shape), shape.num_bytes, shape.flops, goal, _ours(shape), peer)
 
 
 def _ours(shape: Shape) -> Make:

@@ -16,6 +16,7 @@ from engine.kernels.cpu.operators import CppOperators
 from engine.kernels.cpu.scratch import Scratch
 from engine.layers.attention import SelfAttention
 from engine.layers.decoder import Decoder, DecoderLayer
+from engine.layers.latent_attention import LatentAttention, LatentProjections
 from engine.layers.linear import Linear
 from engine.layers.mlp import MLP, GatedMLP
 from engine.layers.norm import LayerNorm, RMSNorm
@@ -26,6 +27,7 @@ HIDDEN = 64
 SHAPE = AttentionShape(4, 2, 32)
 STARTS, LENGTHS = np.array([0, 17, 300, 0, 5]), np.array([37, 1, 1, 1, 40])
 SHARING = (SHAPE, replace(SHAPE, shares_with=0))
+LATENT = AttentionShape(4, 1, 48, value_dim=32)
 
 Make = Callable[["Random", int], DecoderLayer]  #: a layer of an id
 
@@ -108,7 +110,24 @@ def sharing(random: Random, layer_id: int) -> DecoderLayer:
     return replace(llama(random, layer_id), mixer=attention)
 
 
-MAKES: Sequence[Make] = (llama, gemma, gpt2, gpt_neox, sharing, with_a_part_of_its_own)
+def latents(random: Random, layer_id: int) -> DecoderLayer:
+    """Heads of 8 channels without rotation, and values of 12."""
+    assert LATENT.value_dim is not None
+    num_heads, turned = LATENT.num_heads, LATENT.head_dim - LATENT.value_dim
+    by_head = random.operators.linear_by_head
+    projections = LatentProjections(
+        queries=random.linear(HIDDEN, num_heads * (8 + turned), bias=False),
+        latent=random.linear(HIDDEN, LATENT.head_dim, bias=False),
+        latent_norm=RMSNorm(random.operators.rms_norm(random.tensor(LATENT.value_dim), 1e-6)),
+        keys_to_latent=by_head(random.tensor(num_heads, LATENT.value_dim, 8)),
+        latent_to_values=by_head(random.tensor(num_heads, 12, LATENT.value_dim) * 0.2),
+        output=random.linear(num_heads * 12, HIDDEN, bias=False),
+    )
+    mixer = LatentAttention(layer_id, LATENT, projections, is_interleaved=layer_id == 1)
+    return replace(llama(random, layer_id), mixer=mixer, rotation=1)
+
+
+MAKES: Sequence[Make] = (llama, gemma, gpt2, gpt_neox, sharing, latents, with_a_part_of_its_own)
 
 
 class OneByOne:
@@ -152,7 +171,7 @@ def run(
     torch.manual_seed(1)
     random = Random(operators, dtype)
     decoder = Decoder([make(random, layer_id) for layer_id in range(2)], operators)
-    shapes = SHARING if shares or make is sharing else (SHAPE, SHAPE)
+    shapes = SHARING if shares or make is sharing else (LATENT, LATENT) if make is latents else (SHAPE, SHAPE)
     plan = plan_pool(layer_specs(shapes, kv_dtype or dtype, 512), page_tokens=16, pool_bytes=4 << 20)
     pool = torch.zeros(plan.pool_bytes, dtype=torch.uint8)
     if make_backend is None:
@@ -168,7 +187,7 @@ def run(
         num_rows = int(layout.lengths.sum())
         stream = random.tensor(num_rows, HIDDEN)
         angles = torch.randn(num_rows, 16, generator=torch.Generator().manual_seed(2))
-        rotations = [Rotation(angles.cos(), angles.sin()), Rotation(angles[:, :10].sin(), angles[:, :10].cos())]
+        rotations = [Rotation(angles.cos(), angles.sin()), Rotation(angles[:, :8].sin(), angles[:, :8].cos())]
 
         def begin(layout: StepLayout) -> AttentionStep:
             step: AttentionStep = backend.begin(layout)
