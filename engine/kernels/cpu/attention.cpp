@@ -27,7 +27,7 @@ constexpr int64_t kQueryRows = 512;   // likewise query heads of these tokens, u
 constexpr int64_t kDecodeTokens = 4;  // up to this many query tokens, each part of a context is its own work item
 constexpr float kLog2E = 1.44269504f;
 constexpr float kLowest = -1e30f;     // below any score, and finite: kLowest - kLowest is 0, not NaN
-constexpr float kSlack = 8.0f;        // how far scores may be above the score that sums are relative to
+constexpr float kSlack = 12.0f;       // how far scores may be above the score that sums are relative to
 
 // Register tile of a product: rows, and vectors of sums per row, that fit into registers. With widening there are more
 // rows, because each widened factor is then used more often.
@@ -43,8 +43,9 @@ constexpr int64_t kInputWords = kWidens<T> ? kGroup<T> : 1;
 using Item = AttentionItem;
 
 // State of the online softmax of some rows: the score that weights are relative to, sum of weights, weighted sum of
-// values. A view of memory that is owned by Scratch or AttentionArgs::partials. The score is about the largest: at most
-// kSlack below it, as rescaling the sums at every larger score would take longer than the weights themselves.
+// values. A view of memory that is owned by Scratch or AttentionArgs::partials. Scores are those to the base 2: weights
+// are powers of two. The score is about the largest: at most kSlack below it, as rescaling the sums at every larger score
+// would take longer than the weights themselves.
 struct Sums {
   float* largest;  // [rows]
   float* weight;   // [rows]
@@ -83,7 +84,8 @@ static void clear(Sums s, int64_t rows, int64_t value_dim) {
 static void merge(Sums total, Sums part, int64_t rows, int64_t value_dim) {
   for (int64_t r = 0; r < rows; r++) {
     const float largest = std::max(total.largest[r], part.largest[r]);
-    const float a = exp(splat(total.largest[r] - largest))[0], b = exp(splat(part.largest[r] - largest))[0];
+    const float a = power_of_two(splat(total.largest[r] - largest))[0];
+    const float b = power_of_two(splat(part.largest[r] - largest))[0];
     total.largest[r] = largest;
     total.weight[r] = total.weight[r] * a + part.weight[r] * b;
     float *to = total.values + r * value_dim, *from = part.values + r * value_dim;
@@ -172,6 +174,7 @@ template <typename T, typename S, int kCount>
 struct AddValues {
   const uint32_t* weights;
   const Tile &tile, &next;
+  int num_vectors;  // of tokens that any row reads; weights of the others are zero
   int64_t column, value_dim;
   float* sums;
 
@@ -192,7 +195,7 @@ struct AddValues {
       for (int c = 0; c < kCount; c++) acc[r][c] = load(to + r * value_dim + c * kLanes);
     const uint32_t* w = weights + first * kWords;
 #pragma GCC unroll 1
-    for (int v = 0; v < kTileVectors; v++) {
+    for (int v = 0; v < num_vectors; v++) {
       const uint32_t *values = tile.values[v] + column, *ahead = next.values[v] + column;
 #pragma GCC unroll 1
       for (int64_t i = 0; i < kSteps; i++, w += kInputWords<T>, values += value_dim, ahead += value_dim) {
@@ -214,44 +217,47 @@ struct AddValues {
 
 // AddValues for all V channels.
 template <typename T, typename S>
-static void add_values(int64_t rows, const uint32_t* weights, const Tile& tile, const Tile& next, int64_t value_dim,
-                       float* sums) {
+static void add_values(int64_t rows, const uint32_t* weights, const Tile& tile, const Tile& next, int num_vectors,
+                       int64_t value_dim, float* sums) {
   constexpr int kWide = kColumns<T>;
   int64_t column = 0;
   for (; column + kWide * kLanes <= value_dim; column += kWide * kLanes)
-    in_row_tiles<kRowTile<T>>(rows, AddValues<T, S, kWide>{weights, tile, next, column, value_dim, sums});
+    in_row_tiles<kRowTile<T>>(rows, AddValues<T, S, kWide>{weights, tile, next, num_vectors, column, value_dim, sums});
   for (; column < value_dim; column += kLanes)
-    in_row_tiles<kRowTile<T>>(rows, AddValues<T, S, 1>{weights, tile, next, column, value_dim, sums});
+    in_row_tiles<kRowTile<T>>(rows, AddValues<T, S, 1>{weights, tile, next, num_vectors, column, value_dim, sums});
 }
 
-// One row and one tile: scores -> weights exp(score - largest), rounded to T and times the values' scales; adds to the
+// One row and one tile: scores -> weights 2^(score - largest), rounded to T and times the values' scales; adds to the
 // row's sum of weights, which is kept in `lanes`, and rescales its sums if scores have grown by more than kSlack. The row
 // reads tokens [low, high) of the tile.
 template <typename T, typename S>
 static void soften(float* scores, const Tile& tile, uint32_t* weights, Sums sums, float* lanes, int64_t row,
                    int64_t value_dim, float scale, float softcap, int64_t low, int64_t high) {
   const bool is_whole = low <= 0 && high >= kTile;
+  // A positive factor can be applied after the maximum is known, together with the subtraction.
+  const float factor = (softcap != 0.0f ? softcap : scale) * kLog2E;
   Floats s[kTileVectors];
   Ints lane;
   for (int i = 0; i < kLanes; i++) lane[i] = i;
-  Floats best = splat(kLowest);
+  Floats best = splat(-INFINITY);
 #pragma GCC unroll 4
   for (int v = 0; v < kTileVectors; v++) {
-    s[v] = load(scores + v * kLanes) * scale;
+    s[v] = load(scores + v * kLanes);
     if constexpr (kHasScales<S>) s[v] *= load(tile.key_scales[v]);
-    if (softcap != 0.0f) s[v] = tanh(s[v] * (1.0f / softcap)) * softcap;
+    if (softcap != 0.0f) s[v] = tanh(s[v] * (scale / softcap));
     if (!is_whole) {
       const Ints token = lane + v * kLanes;
       s[v] = ((token >= int32_t(low)) & (token < int32_t(high))) ? s[v] : splat(-INFINITY);
     }
     best = max(best, s[v]);
   }
+  best *= factor;
   float largest = sums.largest[row];
   Floats weight = load(lanes + row * kLanes);
   if (any_above(best, largest + kSlack)) {  // seldom, after a row's first tile
     largest = agon::largest(best);
     if (sums.largest[row] != kLowest) {  // else there are no sums yet
-      const float shrink = exp(splat(sums.largest[row] - largest))[0];
+      const float shrink = power_of_two(splat(sums.largest[row] - largest))[0];
       weight *= shrink;
       float* values = sums.values + row * value_dim;
       for (int64_t d = 0; d < value_dim; d++) values[d] *= shrink;
@@ -260,7 +266,7 @@ static void soften(float* scores, const Tile& tile, uint32_t* weights, Sums sums
   }
 #pragma GCC unroll 4
   for (int v = 0; v < kTileVectors; v++) {
-    Floats e = power_of_two((s[v] - largest) * kLog2E);
+    Floats e = power_of_two<sizeof(T) == 2>(s[v] * factor - largest);
     if (!is_whole) e = s[v] == splat(-INFINITY) ? splat(0.0f) : e;
     weight += e;
     const Floats scaled = kHasScales<S> ? e * load(tile.value_scales[v]) : e;
@@ -317,7 +323,8 @@ static void attend_part(const AttentionArgs<T>& a, const Item& item, int64_t fir
                    scratch.lanes.data(), row, V, float(layer.scale), float(layer.softcap), row_low - first,
                    std::min(high, position + 1) - first);
     }
-    add_values<T, S>(rows, scratch.weights.data(), tile, next, V, sums.values);
+    const int num_vectors = int((std::min<int64_t>(kTile, high - first) + kLanes - 1) / kLanes);
+    add_values<T, S>(rows, scratch.weights.data(), tile, next, num_vectors, V, sums.values);
     if (!is_last) tile = is_direct ? next : find(first + kTile);
   }
   for (int64_t row = 0; row < rows; row++) sums.weight[row] = sum(load(scratch.lanes.data() + row * kLanes));
@@ -334,9 +341,10 @@ static void write_output(const AttentionArgs<T>& a, const Item& item, Sums sums)
       T* to = a.output + ((item.first_row + q) * layer.num_heads + item.kv_head * heads + h) * V;
       float inverse = 1.0f / sums.weight[row];
       if (layer.sinks != nullptr) {
-        const float sink = layer.sinks[item.kv_head * heads + h], largest = std::max(sums.largest[row], sink);
-        const float shrink = exp(splat(sums.largest[row] - largest))[0];
-        inverse = shrink / (sums.weight[row] * shrink + exp(splat(sink - largest))[0]);
+        const float sink = layer.sinks[item.kv_head * heads + h] * kLog2E;
+        const float largest = std::max(sums.largest[row], sink);
+        const float shrink = power_of_two(splat(sums.largest[row] - largest))[0];
+        inverse = shrink / (sums.weight[row] * shrink + power_of_two(splat(sink - largest))[0]);
       }
       const float* from = sums.values + row * V;
       for (int64_t d = 0; d < V; d += kLanes) store(to + d, load(from + d) * inverse);
@@ -411,12 +419,13 @@ static void attend_item(const AttentionArgs<T>& a, const Item& item, Scratch<T>&
     return;
   }
   const Sums total = sums_in(scratch.total.data(), rows), part = sums_in(scratch.part.data(), rows);
-  clear(total, rows, V);
-  for (int64_t token = lowest_token(layer, item) / kSplit * kSplit; token < item.end_token; token += kSplit) {
-    clear(part, rows, V);
+  const int64_t first = lowest_token(layer, item) / kSplit * kSplit;
+  for (int64_t token = first; token < item.end_token; token += kSplit) {
+    const Sums sums = token == first ? total : part;  // a part that is merged with nothing stays as it is
+    clear(sums, rows, V);
     const bool is_last = token + kSplit >= item.end_token;
-    attend_part<T, S>(a, item, token, token + kSplit, part, scratch, is_last ? following : nullptr);
-    merge(total, part, rows, V);
+    attend_part<T, S>(a, item, token, token + kSplit, sums, scratch, is_last ? following : nullptr);
+    if (token != first) merge(total, part, rows, V);
   }
   write_output(a, item, total);
 }

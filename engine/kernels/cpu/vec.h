@@ -326,6 +326,8 @@ AGON_INLINE Floats exp(Floats x) {
 }
 
 // 2^x within 2 units in the last place for x in [-126, 126]; below it, next to nothing or zero. Half the work of exp.
+// kIsRounded: within 2^-18 of it, for results that are rounded to 16 bits.
+template <bool kIsRounded = false>
 AGON_INLINE Floats power_of_two(Floats x) {
 #if defined(__AVX512F__)
   const Floats n = (Floats)_mm512_roundscale_ps((__m512)x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
@@ -336,12 +338,20 @@ AGON_INLINE Floats power_of_two(Floats x) {
 #endif
   const Floats r = x - n;  // exact
   // Least squares at Chebyshev nodes of [-1/2, 1/2], with p(0) = 1.
-  Floats p = splat(0.0001537070482f);
-  p = p * r + 0.001339984829f;
-  p = p * r + 0.009618373251f;
-  p = p * r + 0.05550329035f;
-  p = p * r + 0.2402264846f;
-  p = p * r + 0.6931472056f;
+  Floats p;
+  if constexpr (kIsRounded) {
+    p = splat(0.009600395517f);
+    p = p * r + 0.05591689383f;
+    p = p * r + 0.2402371846f;
+    p = p * r + 0.6931219948f;
+  } else {
+    p = splat(0.0001537070482f);
+    p = p * r + 0.001339984829f;
+    p = p * r + 0.009618373251f;
+    p = p * r + 0.05550329035f;
+    p = p * r + 0.2402264846f;
+    p = p * r + 0.6931472056f;
+  }
   p = p * r + 1.0f;
 #if defined(__AVX512F__)
   return (Floats)_mm512_scalef_ps((__m512)p, (__m512)n);
