@@ -1,4 +1,8 @@
-"""Shapes of recurrent, hybrid and expert models, small enough for two cores, with weights drawn by transformers."""
+"""Shapes of recurrent, hybrid and expert models, small enough for two cores, with weights drawn by transformers.
+
+mamba, mamba2, qwen3.5-0.8b and granite-1b-a400m are eight layers of published models (mamba-130m, mamba2-130m,
+Qwen3.5-0.8B, granite-3.1-1b-a400m) with a smaller vocabulary; the others are like those of their families.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -101,6 +105,30 @@ SHAPES: Mapping[str, Shape] = {
             "layer_types": ["linear_attention", "full_attention"],
         },
     ),
+    "qwen3.5-0.8b": Shape(
+        "Qwen3_5ForCausalLM",
+        {
+            "hidden_size": 1024,
+            "intermediate_size": 3584,
+            "num_hidden_layers": 8,
+            "num_attention_heads": 8,
+            "num_key_value_heads": 2,
+            "head_dim": 256,
+            "linear_num_key_heads": 16,
+            "linear_num_value_heads": 16,
+            "linear_key_head_dim": 128,
+            "linear_value_head_dim": 128,
+            "layer_types": 2 * (3 * ["linear_attention"] + ["full_attention"]),
+        },
+        {
+            **_SMALL_HEADS,
+            "linear_num_key_heads": 4,
+            "linear_num_value_heads": 4,
+            "linear_key_head_dim": 16,
+            "linear_value_head_dim": 16,
+            "layer_types": ["linear_attention", "full_attention"],
+        },
+    ),
     "jamba": Shape(
         "JambaForCausalLM",
         {
@@ -129,6 +157,23 @@ SHAPES: Mapping[str, Shape] = {
             "norm_topk_prob": True,
         },
         {**_SMALL_HEADS, "moe_intermediate_size": 32, "num_experts": 8, "num_experts_per_tok": 2},
+    ),
+    "granite-1b-a400m": Shape(
+        "GraniteMoeForCausalLM",
+        {
+            "hidden_size": 1024,
+            "intermediate_size": 512,
+            "num_hidden_layers": 8,
+            "num_attention_heads": 16,
+            "num_key_value_heads": 8,
+            "num_local_experts": 32,
+            "num_experts_per_tok": 8,
+            "embedding_multiplier": 12.0,
+            "logits_scaling": 6.0,
+            "residual_multiplier": 0.22,
+            "attention_multiplier": 0.015625,
+        },
+        {**_SMALL_HEADS, "intermediate_size": 32, "num_local_experts": 8, "num_experts_per_tok": 2},
     ),
     "granite-4": Shape(
         "GraniteMoeHybridForCausalLM",

@@ -33,7 +33,7 @@ from engine.loaded_engine import load_engine
 from engine.sampling_params import SamplingParams
 
 RESULT = Path(__file__).parent.parent / "results" / "hybrids.json"
-NAMES = ("mamba", "mamba2", "qwen3.5", "jamba", "qwen3-moe")
+NAMES = ("mamba", "mamba2", "qwen3.5", "qwen3.5-0.8b", "jamba", "qwen3-moe", "granite-1b-a400m")
 DTYPES: tuple[DType, ...] = ("float32", "bfloat16")
 PREFILL_TOKENS, NUM_STREAMS, DECODE_PROMPT_TOKENS, DECODE_STEPS = 2048, 32, 32, 32
 POOL_BYTES = 1 << 30

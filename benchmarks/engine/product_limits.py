@@ -53,19 +53,22 @@ class Products:
 def products_of(folder: Path) -> Products:
     """The products of a checkpoint in Hugging Face layout."""
     config = json.loads((folder / "config.json").read_text())
+    num_experts = config.get("num_experts") or config.get("num_local_experts")
     sizes: dict[str, int] = {}
+    of_experts: set[str] = set()
     for file in folder.glob("*.safetensors"):
         with safe_open(str(file), framework="pt") as tensors:
             for name in tensors.keys():  # noqa: SIM118  # an object of the library, not a dict
                 shape = tensors.get_slice(name).get_shape()
                 if len(shape) >= 2 and "conv1d" not in name and not name.endswith("A_log"):
                     sizes[name] = torch.Size(shape).numel()
+                    if ".experts." in name or (len(shape) == 3 and shape[0] == num_experts):  # one by one, or in one
+                        of_experts.add(name)
     embedding = next(name for name in sizes if "embed" in name)
     is_head = {name: "lm_head" in name for name in sizes}
-    experts = sum(size for name, size in sizes.items() if ".experts." in name)
+    experts = sum(sizes[name] for name in of_experts)
     head = sum(size for name, size in sizes.items() if is_head[name]) or sizes[embedding]
     dense = sum(size for name, size in sizes.items() if not is_head[name] and name != embedding) - experts
-    num_experts = config.get("num_experts") or config.get("num_local_experts")
     share = config["num_experts_per_tok"] / num_experts if experts else 0.0
     attentions = [name for name in sizes if name.endswith(".q_proj.weight")]
     head_size = config.get("head_dim") or config.get("hidden_size", 0) // config.get("num_attention_heads", 1)
@@ -78,8 +81,8 @@ def products_of(folder: Path) -> Products:
         head,
         share,
         attention * len(attentions),
-        last_dense=sum(sizes[name] for name in in_last if ".experts." not in name),
-        last_experts=sum(sizes[name] for name in in_last if ".experts." in name),
+        last_dense=sum(sizes[name] for name in in_last if name not in of_experts),
+        last_experts=sum(sizes[name] for name in in_last if name in of_experts),
         last_attention=attention * sum(name in attentions for name in in_last),
     )
 
