@@ -7,10 +7,8 @@
 namespace agon {
 
 // Each struct is one activation function; of() computes kLanes values.
-//
-// silu(x) = x sigmoid(x).
 struct Silu {
-  static AGON_INLINE Floats of(Floats x) { return x / (1.0f + exp(-x)); }
+  static AGON_INLINE Floats of(Floats x) { return silu(x); }
 };
 // Gaussian error linear unit (Hendrycks and Gimpel 2016), tanh approximation.
 struct GeluTanh {

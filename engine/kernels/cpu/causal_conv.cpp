@@ -52,7 +52,7 @@ static AGON_INLINE void convolve(const ConvArgs<T>& a, const T* state, Range tok
     if (state != nullptr) add(state + (num_old + from - tokens.first) * a.num_channels + channel, k);
   for (const T* input = a.x + (token - num_old + k) * a.x_stride + channel; k < a.num_taps; k++, input += a.x_stride)
     add(input, k);
-  if (a.has_silu) total = total / (1.0f + exp(-total));
+  if (a.has_silu) total = silu(total);
   store_some(a.y + token * a.num_channels + channel, total, count);
 }
 
@@ -72,7 +72,8 @@ static void keep_last(const ConvArgs<T>& a, T* state, bool is_new, Range tokens,
   }
 }
 
-constexpr int64_t kAhead = 4;  // sequences whose states are prefetched
+constexpr int64_t kAhead = 4;      // sequences whose states are prefetched
+constexpr int64_t kRowsAhead = 8;  // rows of a prompt that are prefetched: they lie too far apart for the processor to foresee
 
 template <typename T>
 static void causal_conv(const ConvArgs<T>& a, Team& team) {
@@ -92,7 +93,11 @@ static void causal_conv(const ConvArgs<T>& a, Team& team) {
       const T* const old = is_new ? nullptr : state;
       for (int64_t token = tokens.first; token < tokens.last; token++) {
         int64_t channel = first;
-        for (; channel + kLanes <= last; channel += kLanes) convolve(a, old, tokens, token, channel, kLanes);
+        const T* const ahead = a.x + std::min(token + kRowsAhead, tokens.last - 1) * a.x_stride;
+        for (; channel + kLanes <= last; channel += kLanes) {
+          __builtin_prefetch(ahead + channel);
+          convolve(a, old, tokens, token, channel, kLanes);
+        }
         if (channel < last) convolve(a, old, tokens, token, channel, int(last - channel));
       }
       keep_last(a, state, is_new, tokens, first, last);

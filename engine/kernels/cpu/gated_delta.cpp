@@ -183,8 +183,8 @@ void gated_norm(T* y, const float* read, const T* gate, const float* scales, int
   for (int64_t i = 0; i < size; i += kLanes) {
     const int64_t n = size - i;
     const Floats z = load_some(gate + i, n);
-    store_some(y + i, load_some(read + i, n) * factor * load_some(scales + i, n) * ((kHasSigmoid ? splat(1.0f) : z) / (1.0f + exp(-z))),
-               n);
+    const Floats normed = load_some(read + i, n) * factor * load_some(scales + i, n);
+    store_some(y + i, normed * (kHasSigmoid ? sigmoid(z) : silu(z)), n);
   }
 }
 

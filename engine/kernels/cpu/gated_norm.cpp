@@ -21,8 +21,6 @@ struct GatedNormArgs {
   bool is_gated_first;
 };
 
-static AGON_INLINE Floats silu(Floats x) { return x / (1.0f + exp(-x)); }
-
 // One group of one row. values [size, up to whole vectors]: space.
 template <typename T>
 static void norm_group(const GatedNormArgs<T>& a, int64_t row, int64_t group, Floats* values) {

@@ -67,7 +67,7 @@ struct TokenChannels {
   }
   Floats loaded(const T* from) const { return count == kLanes ? load(from) : load_part(from, count); }
   void put(const ScanArgs<T>& args, Floats y) const {
-    y *= gate / (1.0f + exp(-gate));
+    y *= silu(gate);
     if (count == kLanes) store(args.y + at, y);
     else store_part(args.y + at, y, count);
   }

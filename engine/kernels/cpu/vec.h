@@ -360,6 +360,20 @@ AGON_INLINE Floats power_of_two(Floats x) {
 #endif
 }
 
+// 1 + e^-x; infinity above 2^126. NaN stays NaN.
+AGON_INLINE Floats one_plus_exp_minus(Floats x) {
+  const Floats lowest = splat(-126.0f), highest = splat(126.0f);
+  Floats exponent = x * -1.44269504f;
+  const auto is_huge = exponent > highest;
+  exponent = is_huge ? highest : exponent;
+  exponent = exponent < lowest ? lowest : exponent;
+  return is_huge ? splat(__builtin_inff()) : 1.0f + power_of_two(exponent);
+}
+// The logistic function.
+AGON_INLINE Floats sigmoid(Floats x) { return 1.0f / one_plus_exp_minus(x); }
+// x sigmoid(x).
+AGON_INLINE Floats silu(Floats x) { return x / one_plus_exp_minus(x); }
+
 // log(1 + e^x), within some units in the last place.
 AGON_INLINE Floats softplus(Floats x) {
   // log(1 + y) = 2 artanh(z) with z = y / (2 + y): a series in z^2 <= 1/9, as 0 <= y <= 1.

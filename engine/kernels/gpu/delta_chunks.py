@@ -48,7 +48,7 @@ def _since(decays, is_seen):
     return tl.exp(tl.where(is_seen, decays[:, None] - decays[None, :], float("-inf")))
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["num_rows"])  # it changes from step to step
 def _prepare(
     qkv_ptr,
     a_ptr,

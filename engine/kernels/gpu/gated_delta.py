@@ -23,6 +23,7 @@ _NORM_TOKENS = 8
 #: Sequences of so many tokens are computed in chunks: one full chunk and a short one take as long as those token by
 #: token [estimated].
 _LEAST_CHUNKED = 48
+_ANY_NUMBER = 2**31 - 1
 
 
 @triton.jit
@@ -218,7 +219,7 @@ def _launch(
         read,
         *(part.stride(0) for part in (qkv, a, b, states.pages)),
         key_dim**-0.5,
-        num_tokens if is_by_channel else _LEAST_CHUNKED - 1,
+        _ANY_NUMBER if is_by_channel else _LEAST_CHUNKED - 1,
         **sizes,
         NUM_KEY_HEADS=num_key_heads,
         KEY_DIM=key_dim,
