@@ -63,6 +63,16 @@ def test_greedy_tokens_are_those_of_transformers(tmp_path: Path, name: str) -> N
     assert generate(runner, PROMPTS, NUM_TOKENS, chunk=4) == wanted
 
 
+@pytest.mark.parametrize("name", ["qwen3.5", "mamba2"])
+def test_so_are_those_behind_prompts_that_recurrences_take_in_chunks(tmp_path: Path, name: str) -> None:
+    """A chunk and a half of the kernels' in one step; the rest, token by token, beside the second prompt."""
+    model = small(name, tmp_path)
+    prompts = [random_prompt(5, 55), random_prompt(6, 3)]
+    wanted = [model.greedy(prompt, 2) for prompt in prompts]
+    runner = triton_runner(model.folder, max_batched_tokens=56, max_model_len=64)
+    assert generate(runner, prompts, 2, chunk=50) == wanted
+
+
 @pytest.mark.skipif(HAS_CUDA, reason="the library is one of tests, on CPU")
 @pytest.mark.parametrize("faults", [Faults(), Faults(extra_window=1)], ids=["right", "wrong"])
 def test_a_library_of_prompt_attention_is_compared_with_our_kernel(
