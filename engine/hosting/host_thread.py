@@ -19,13 +19,13 @@ from typing import TYPE_CHECKING, TypeVar
 from engine.backend import Abort, Add, AddAdapter, Command, Drain, Picture, RemoveAdapter, Serving, Stop
 from engine.engine_loop import carry_out
 from engine.errors import EngineDead, NoRoomInPool
-from engine.hosting.free_heap import return_free_heap
 from engine.hosting.host_core import Bounds, HostCore, check_floors
 from engine.hosting.hosted_model import HostedModel, layers_of, read_weights
 from engine.hosting.pool_report import ModelMemory, PoolReport
 from engine.loaded_engine import engine_around
 from engine.memory.admission import AdmissionRule
 from engine.memory.pool_share import PoolShare
+from engine.runner.free_heap import return_free_heap
 from engine.stats import RATE_WINDOW_S
 
 if TYPE_CHECKING:

@@ -27,6 +27,7 @@ from engine.runner.device.graphs import CudaGraphRecorder, GraphRecorder
 from engine.runner.device.memory_profile import CudaGauge, MemoryGauge, profile_memory
 from engine.runner.device.prompt_attention import PromptAttention, PromptChoice, StepBounds
 from engine.runner.eager_runner import EagerRunner
+from engine.runner.free_heap import keep_free_heap
 from engine.runner.pool import GivenPool, design_of, plan_pool, smallest_pool
 
 _log = logging.getLogger(__name__)
@@ -88,6 +89,8 @@ def build_runner(parts: Parts) -> EagerRunner | DeviceRunner:
 def build_eager_runner(parts: Parts) -> EagerRunner:
     """An EagerRunner, warmed up. A pool of unstated size takes a share of the free memory."""
     config, pool = parts.config, parts.pool
+    if parts.device.type == "cpu":
+        keep_free_heap()
     if pool is None:
         plan = plan_pool(config, parts.model, parts.limits, parts.kv_dtype, parts.device, parts.group)
     else:
