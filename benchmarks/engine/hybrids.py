@@ -5,17 +5,20 @@ python -m benchmarks.engine.hybrids [--shapes NAME,...] [--threads N] [--rounds 
 
 A row holds medians, and the time that its matrix products take at least on the machine. Transformers decodes one batch
 of prompts of equal lengths with its cache; both sides include what surrounds the model: scheduler and sampling here,
-the loop of `generate` there.
+the loop of `generate` there. Transformers has a process of its own: how an engine keeps freed memory in its process is
+no setting of others.
 """
 
 import argparse
 import itertools
+import multiprocessing
 import os
 import statistics
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -139,6 +142,47 @@ class Transformers:
         return output, times
 
 
+class Apart:
+    """Transformers in a process of its own, which waits while the other side computes."""
+
+    def __init__(self, folder: Path, dtype: DType, architecture: str, num_threads: int) -> None:
+        context = multiprocessing.get_context("spawn")
+        self._pipe, theirs = context.Pipe()
+        arguments = (theirs, folder, dtype, architecture, num_threads)
+        self._process = context.Process(target=_answer, args=arguments, daemon=True)
+        self._process.start()
+        theirs.close()
+
+    def prefill(self, prompt: list[int]) -> tuple[float, int]:
+        """As Side.prefill."""
+        self._pipe.send(("prefill", (prompt,)))
+        seconds, token = self._pipe.recv()
+        return seconds, token
+
+    def decode(self, prompts: list[list[int]], num_steps: int) -> list[float]:
+        """As Side.decode."""
+        self._pipe.send(("decode", (prompts, num_steps)))
+        seconds: list[float] = self._pipe.recv()
+        return seconds
+
+    def close(self) -> None:
+        """End the process."""
+        self._pipe.close()
+        self._process.join()
+
+
+def _answer(pipe: Connection, folder: Path, dtype: DType, architecture: str, num_threads: int) -> None:
+    """Of the process of Apart: answers until the pipe is closed."""
+    torch.set_num_threads(num_threads)
+    side = Transformers(folder, dtype, architecture)
+    while True:
+        try:
+            name, arguments = pipe.recv()
+        except EOFError:
+            return
+        pipe.send(getattr(side, name)(*arguments))
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--shapes", default=",".join(NAMES), help=f"with commas, of {', '.join(SHAPES)}")
@@ -185,8 +229,8 @@ def measure(
 ) -> Iterator[dict[str, Any]]:
     """Two rows of one shape: prefill and decode. Both sides are warm before their turns begin."""
     agon = Agon(folder, dtype, num_threads)
-    sides: dict[str, Side] = {"agon": agon, "transformers": Transformers(folder, dtype, SHAPES[name].architecture)}
-    torch.set_num_threads(num_threads)  # loading an engine sets it for the process
+    transformers = Apart(folder, dtype, SHAPES[name].architecture, num_threads)
+    sides: dict[str, Side] = {"agon": agon, "transformers": transformers}
     num_tokens, num_steps = (64, 3) if is_quick else (PREFILL_TOKENS, DECODE_STEPS)
     vocab_size = SHAPES[name].vocab_size(is_quick=is_quick)
     prefills: dict[str, list[float]] = {side: [] for side in sides}
@@ -208,6 +252,7 @@ def measure(
             num_compared += 1
             num_equal += len(set(firsts)) == 1
     agon.close()
+    transformers.close()
     common = {"shape": name, "dtype": dtype, "operators": agon.operators, "products": products_of(folder)}
     yield {
         **common,
