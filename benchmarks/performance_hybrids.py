@@ -42,10 +42,11 @@ def hybrids(result: dict[str, Any]) -> list[str]:
         for row in result["operators"]
     )
     return [
-        "Medians of turns; the shapes are in `benchmarks/engine/hybrid_shapes.py`. Transformers runs its own PyTorch "
-        "code of the recurrences (its faster kernels need CUDA). In bfloat16 first tokens may differ. *Products*: the "
-        "matrix products alone, attention's included, of the rows that are needed, at the machine's rate or as fast "
-        f"as it read memory in this run ({result['limits']['memory_gb_per_s']} GB/s).\n",
+        "Medians of turns; the shapes are in `benchmarks/engine/hybrid_shapes.py`: eight layers each, those of mamba, "
+        "mamba2, qwen3.5-0.8b and granite-1b-a400m of published models. Transformers has a process of its own and runs "
+        "its own PyTorch code of the recurrences (its faster kernels need CUDA). In bfloat16 first tokens may differ. "
+        "*Products*: the matrix products alone, attention's included, of the rows that are needed, at the machine's "
+        f"rate or as fast as it read memory in this run ({result['limits']['memory_gb_per_s']} GB/s).\n",
         table(heads, cells),
         "Their operators alone, beside limits that were measured in the same run as those below are. States are read "
         "and written once; recurrences compute in float32.\n",

@@ -7,9 +7,9 @@ a word glibc gives such memory back after each of them, and zeroing it anew take
 
 import ctypes
 
-#: Of mallopt(3), and the largest threshold of the second that it takes.
+#: Options of mallopt(3).
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
-_LARGEST_MMAP_THRESHOLD = 32 * 2**20
+_LARGEST_MMAP_THRESHOLD = 32 * 2**20  #: that mallopt takes
 _KEPT_BYTES = 2 * _LARGEST_MMAP_THRESHOLD
 
 
