@@ -3,6 +3,7 @@
 import asyncio
 import socket
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -122,7 +123,8 @@ async def test_empty_lines_do_not_keep_a_connection_open(connection: Connection)
     while not closed.done():
         connection.writer.write(b"\r\n")
         await asyncio.sleep(0.05)
-    assert closed.result() == b""
+    with suppress(ConnectionResetError):  # a line that arrives at the moment of closing resets the connection
+        assert closed.result() == b""
 
 
 @pytest.mark.parametrize("patience_s", [0.1])
