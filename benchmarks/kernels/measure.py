@@ -16,8 +16,8 @@ from benchmarks.kernels.cases import all_cases
 from benchmarks.kernels.limits import Limits, measure_limits
 from benchmarks.kernels.timing import Clock, WallClock, clock_of
 from cli.bench import record
-from engine.attention.device_backend import num_multiprocessors
 from engine.kernels.gpu.tuning import TABLES
+from engine.kernels.multiprocessors import num_multiprocessors
 
 Row = dict[str, Any]
 

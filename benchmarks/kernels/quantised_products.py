@@ -10,11 +10,11 @@ from benchmarks.gpu.shapes import CONFIGS
 from benchmarks.kernels.case import Call, Case, Goal, Make
 from benchmarks.kernels.limits import H200
 from benchmarks.models import layer_products
-from engine.attention.device_backend import num_multiprocessors
 from engine.kernels.gpu.operators import GpuOperators
 from engine.kernels.gpu.packed_codes import PackedCodes, packed
 from engine.kernels.gpu.quantised_product import multiply, tiles_of
 from engine.kernels.gpu.skinny_product import ProductWorkspace
+from engine.kernels.multiprocessors import num_multiprocessors
 from engine.kernels.operators import Routing
 from engine.kernels.quantised import QuantisedMatrix, QuantisedStack
 

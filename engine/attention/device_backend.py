@@ -15,13 +15,14 @@ from functools import partial
 
 import torch
 
-from engine.attention.backend import AttentionShape, HeadNorms, IntArray
+from engine.attention.backend import AttentionShape, HeadNorms
+from engine.attention.device_layout import DeviceLayout, SharedPrefix
 from engine.attention.layout import TypeLayout, type_layouts, types_of_layers
 from engine.attention.rotation import Rotation
 from engine.kernels.adapters import AdapterRows
 from engine.kernels.multiprocessors import num_multiprocessors
 from engine.kernels.operators import HeadNormWeights, Recorder, RunsLayers
-from engine.kernels.prompt_libraries import AttendPrompts, PromptCase, PromptKernel, PromptRows
+from engine.kernels.prompt_libraries import AttendPrompts, PromptCase, PromptKernel
 from engine.kernels.step_kernels import AttentionOptions, KeptLaunches, PageScales, SplitWorkspace, StepKernels
 from engine.memory.spec import PoolPlan, storing_layer
 
@@ -51,48 +52,6 @@ def unsupported_reason(plan: PoolPlan, shapes: Sequence[AttentionShape]) -> str 
         if layout.page_elements % _ALIGNED_ELEMENTS or layer_elements % _ALIGNED_ELEMENTS:
             return f"pages of {layout.page_elements} elements, {layer_elements} a layer (multiples of 16 are needed)"
     return None
-
-
-@dataclass(frozen=True, slots=True)
-class SharedPrefix:
-    """As StepKernels.attend_shared_prefix takes it: groups of adjacent rows that begin with the same pages."""
-
-    group_starts: torch.Tensor  #: [groups + 1] int32
-    prefix_lengths: torch.Tensor  #: [B] int32
-
-
-@dataclass(frozen=True, slots=True)
-class PromptLengths:
-    """The rows after the decodes of a DeviceLayout, on the host."""
-
-    queries: IntArray  #: [rows]: tokens of the step
-    contexts: IntArray  #: [rows], including them
-
-
-@dataclass(frozen=True, slots=True)
-class DeviceLayout:
-    """Which tokens of which slots a step computes; made by the runner. Tokens of a row are adjacent, and the last ones
-    of its context. A padding row has slot -1 and context length 0."""
-
-    slots: torch.Tensor  #: [B] int32
-    context_lengths: torch.Tensor  #: [B] int32, including the step's tokens
-    page_places: Sequence[torch.Tensor]  #: per attention type [T] int64: page * page_tokens + offset, or -1
-    num_decodes: int  #: number of rows at the beginning that have one token each
-    query_starts: torch.Tensor | None  #: [B - decodes + 1] int32: first token of each further row, counted from 0
-    max_queries: int  #: largest number of tokens of a row
-    max_context: int  #: bound on the context lengths of the rows after the decodes; 0: there are none
-    shared: SharedPrefix | None = None  #: only if all rows are decodes
-    prompt_lengths: PromptLengths | None = None  #: None: there are only decodes
-
-    @property
-    def prompts(self) -> PromptRows:
-        """The rows after the decodes, as libraries take them."""
-        assert self.query_starts is not None
-        assert self.prompt_lengths is not None
-        rows, lengths = slice(self.num_decodes, None), self.prompt_lengths
-        return PromptRows(
-            self.slots[rows], self.context_lengths[rows], self.query_starts, lengths.queries, lengths.contexts
-        )
 
 
 def split_workspace(

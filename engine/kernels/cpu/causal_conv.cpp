@@ -73,7 +73,7 @@ static void keep_last(const ConvArgs<T>& a, T* state, bool is_new, Range tokens,
 }
 
 constexpr int64_t kAhead = 4;      // sequences whose states are prefetched
-constexpr int64_t kRowsAhead = 8;  // rows of a prompt that are prefetched: they lie too far apart for the processor to foresee
+constexpr int64_t kRowsAhead = 8;  // rows of a prompt that are prefetched, because they lie far apart
 
 template <typename T>
 static void causal_conv(const ConvArgs<T>& a, Team& team) {

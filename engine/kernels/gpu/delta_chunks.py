@@ -23,14 +23,14 @@ from engine.kernels.gpu.owner_of_tile import owner_of_tile
 from engine.kernels.state_kernels import DeltaWeights, StatesInPlace
 
 #: C. The inverse takes C steps, one after the other; longer chunks have fewer products.
-CHUNK = 32
+_CHUNK = 32
 _BLOCK_VALUES = 32
 LENGTH_EPS = tl.constexpr(1e-6)
 
 
 @triton.jit
-def _units(pointers, is_row, BLOCK: tl.constexpr):
-    """[C, BLOCK] float32: rows divided by their lengths; zeros for those of no token."""
+def _units(pointers, is_row):
+    """[C, D] float32: rows divided by their lengths; zeros for those of no token."""
     rows = tl.load(pointers, mask=is_row, other=0.0).to(tl.float32)
     return rows * tl.rsqrt(tl.sum(rows * rows, axis=1, keep_dims=True) + LENGTH_EPS)
 
@@ -88,7 +88,7 @@ def _prepare(
     is_key = is_token[:, None] & (channels < KEY_DIM)[None, :]
     key_head = head // (NUM_HEADS // NUM_KEY_HEADS)
     queries_ptr = qkv_ptr + key_head * KEY_DIM + tokens[:, None] * qkv_stride + channels[None, :]
-    keys = _units(queries_ptr + NUM_KEY_HEADS * KEY_DIM, is_key, BLOCK_KEYS)
+    keys = _units(queries_ptr + NUM_KEY_HEADS * KEY_DIM, is_key)
     rate, step_bias = tl.load(rates_ptr + head), tl.load(step_bias_ptr + head)
     decays = _decays(a_ptr + head, a_stride, rate, step_bias, tokens, is_token)
     strength = tl.load(b_ptr + head + tokens * b_stride, mask=is_token, other=0.0).to(tl.float32)
@@ -103,7 +103,7 @@ def _prepare(
         inverse -= tl.where(is_row[:, None], tl.sum(factors[:, None] * inverse, axis=0)[None, :], 0.0)
     at = (chunk * NUM_HEADS + head).to(tl.int64) * CHUNK * CHUNK + places[:, None] * CHUNK + places[None, :]
     tl.store(inverses_ptr + at, inverse * strength[None, :])
-    queries = _units(queries_ptr, is_key, BLOCK_KEYS) * scale
+    queries = _units(queries_ptr, is_key) * scale
     weights = tl.dot(queries, tl.trans(keys), input_precision=PRECISION)
     tl.store(weights_ptr + at, weights * _since(decays, places[:, None] >= places[None, :]))
 
@@ -165,9 +165,9 @@ def _advance_chunks(
         decays = _decays(a_ptr + head, a_stride, rate, step_bias, tokens, is_token)
         whole = tl.sum(tl.where(places == CHUNK - 1, decays, 0.0), axis=0)
         decay = tl.exp(decays)[:, None]
-        query = _units(queries_ptr + at, is_key, BLOCK_KEYS) * scale
+        query = _units(queries_ptr + at, is_key) * scale
         read = decay * tl.dot(query, state, input_precision=PRECISION)
-        key = _units(queries_ptr + NUM_KEY_HEADS * KEY_DIM + at, is_key, BLOCK_KEYS)
+        key = _units(queries_ptr + NUM_KEY_HEADS * KEY_DIM + at, is_key)
         value = tl.load(values_ptr + at, mask=is_here, other=0.0).to(tl.float32)
         wanted = value - decay * tl.dot(key, state, input_precision=PRECISION)
         added = tl.dot(tl.load(inverses_ptr + matrix_at), wanted, input_precision=PRECISION)
@@ -193,10 +193,10 @@ def advance_chunks(
     their states' pages [H, D, V]. Tensors as of StateKernels.gated_delta; the caller has checked them."""
     num_heads, key_dim, value_dim = states.pages.shape[1:]
     num_rows = len(states.page_ids)
-    num_chunks = len(qkv) // CHUNK + num_rows
-    shape = (2, num_chunks, num_heads, CHUNK, CHUNK)
+    num_chunks = len(qkv) // _CHUNK + num_rows
+    shape = (2, num_chunks, num_heads, _CHUNK, _CHUNK)
     inverses, factors = torch.empty(shape, dtype=torch.float32, device=qkv.device)
-    sizes = {"NUM_HEADS": num_heads, "NUM_KEY_HEADS": num_key_heads, "KEY_DIM": key_dim, "CHUNK": CHUNK}
+    sizes = {"NUM_HEADS": num_heads, "NUM_KEY_HEADS": num_key_heads, "KEY_DIM": key_dim, "CHUNK": _CHUNK}
     sizes |= {"BLOCK_KEYS": max(triton.next_power_of_2(key_dim), 16)}
     precision = "ieee" if qkv.dtype == torch.float32 else "tf32"
     _prepare[(num_chunks, num_heads)](
@@ -248,7 +248,7 @@ def shipped() -> list[Compilation]:
     pointers |= {"page_ids_ptr": "*i64", "query_starts_ptr": "*i32"}
     numbers = {"qkv_stride": "i32", "a_stride": "i32", "scale": "fp32", "least_tokens": "i32"}
     of_states = {"states_ptr": "*fp32", "starts_ptr": "*i32", "read_ptr": "*fp32", "page_stride": "i64"}
-    sizes = {"NUM_HEADS": 32, "NUM_KEY_HEADS": 16, "KEY_DIM": 128, "BLOCK_KEYS": 128, "CHUNK": CHUNK}
+    sizes = {"NUM_HEADS": 32, "NUM_KEY_HEADS": 16, "KEY_DIM": 128, "BLOCK_KEYS": 128, "CHUNK": _CHUNK}
     aligned = frozenset(pointers) - {"a_ptr"} | {"qkv_stride", "a_stride"}
     return [
         Compilation(

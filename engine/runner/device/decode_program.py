@@ -11,7 +11,8 @@ import numpy as np
 import torch
 
 from engine.attention.backend import ForwardBatch, StateStep
-from engine.attention.device_backend import DeviceBackend, DeviceLayout, SharedPrefix
+from engine.attention.device_backend import DeviceBackend
+from engine.attention.device_layout import DeviceLayout, SharedPrefix
 from engine.kernels.adapters import AdapterRows
 from engine.kernels.step_kernels import SamplingWorkspace, StepKernels
 from engine.layers.adapter_points import AdapterPoints

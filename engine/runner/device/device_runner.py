@@ -19,7 +19,8 @@ import numpy as np
 import torch
 
 from engine.attention.backend import ForwardBatch
-from engine.attention.device_backend import DeviceBackend, DeviceLayout
+from engine.attention.device_backend import DeviceBackend
+from engine.attention.device_layout import DeviceLayout
 from engine.attention.layout import small_pages
 from engine.attention.state_pages import StatePages
 from engine.batch import PageCopy, ScheduledSequence, StepOutput, StepPlan, TokenMasks

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from engine.attention.backend import IntArray, StepLayout
-from engine.attention.device_backend import PromptLengths
+from engine.attention.device_layout import PromptLengths
 from engine.batch import PENDING_TOKEN, ScheduledSequence
 from engine.runner.device.draws import Draw
 from engine.runner.device.transfer import Upload

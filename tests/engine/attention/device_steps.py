@@ -5,7 +5,8 @@ from dataclasses import replace
 import numpy as np
 import torch
 
-from engine.attention.device_backend import DeviceBackend, DeviceLayout
+from engine.attention.device_backend import DeviceBackend
+from engine.attention.device_layout import DeviceLayout
 from engine.kernels import reference
 from engine.kernels.step_kernels import StepKernels
 from tests.engine.attention.cases import Case, Prepared, with_larger_heads

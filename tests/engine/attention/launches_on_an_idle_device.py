@@ -19,7 +19,8 @@ from triton.runtime import driver
 from benchmarks.models import GEMMA2_TINY
 from benchmarks.steps.idle_device import IdleDevice
 from benchmarks.steps.load import MODEL, Engine
-from engine.attention.device_backend import DeviceBackend, DeviceLayout, StepMemory
+from engine.attention.device_backend import DeviceBackend, StepMemory
+from engine.attention.device_layout import DeviceLayout
 from engine.attention.rotation import Rotation
 
 #: (compiled kernel, grid and stream, arguments with addresses in place of tensors)

@@ -150,6 +150,17 @@ def test_layers_are_chosen_for_by_kind(install: Install, caplog: pytest.LogCaptu
 
 
 @pytest.mark.parametrize("name", NAMES)
+def test_latents_are_attended_by_our_kernel(
+    install: Install, name: PromptAttentionName, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Libraries take pages of keys and values; there every head has as many channels as here."""
+    caplog.set_level(logging.INFO)
+    library = install(name)
+    assert choose(timer_of((library, 0.5)), name, replace(CASE, has_latents=True)) == PromptAttention()
+    assert "values that are channels of the keys" in caplog.text
+
+
+@pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("window", [None, 11, 300])
 @pytest.mark.parametrize("softcap", [None, 20.0])
 def test_a_right_library_passes_whatever_the_pages_around_a_context_hold(
