@@ -6,28 +6,16 @@ Time and memory are bounded by counts of work, not by a clock: what compiles her
 import threading
 from collections import OrderedDict
 from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TYPE_CHECKING
 
-import numpy as np
-from llguidance import LLMatcher, LLParserLimits
-from llguidance.numpy import fill_next_token_bitmask
-
-from engine.constraints.grammars import grammar_of
 from engine.constraints.schema_check import refuse
 from engine.constraints.vocabulary import Vocabulary
 from engine.sampling_params import Constraint, SamplingParams
 
-MAX_COMPILED = 64  #: constraints that are kept
-_MAX_MESSAGE = 400
+if TYPE_CHECKING:
+    from llguidance import LLMatcher
 
-#: For the worst constraint half a second to compile, 20 ms for a mask, and 100 MB of states.
-_LIMITS = LLParserLimits(
-    initial_lexer_fuel=1_000_000,
-    step_lexer_fuel=200_000,
-    step_max_items=50_000,
-    max_lexer_states=50_000,
-    max_grammar_size=100_000,
-    verbose_errors=False,
-)
+MAX_COMPILED = 64  #: constraints that are kept
 
 
 class GrammarCompiler:
@@ -54,29 +42,28 @@ class GrammarCompiler:
         elif params.needs_masks:
             assert self.vocabulary
 
-    def compile(self, constraint: Constraint) -> LLMatcher:
-        """The constraint's matcher; not to be advanced. Raises InvalidRequest for one that cannot be served."""
+    def compile(self, constraint: Constraint) -> "LLMatcher":
+        """The constraint's matcher; not to be advanced. Raises InvalidRequest for one that cannot be served, as is any
+        where llguidance is not installed."""
         vocabulary = self.vocabulary
         with self._lock:
             if (known := self._compiled.get(constraint)) is not None:
                 self._compiled.move_to_end(constraint)
                 return known
-        matcher = LLMatcher(vocabulary.tokenizer, grammar_of(constraint), log_level=0, limits=_LIMITS)
-        if not matcher.is_error():
-            allowed = np.zeros((1, vocabulary.num_words), np.int32)
-            first = matcher.deep_copy()
-            fill_next_token_bitmask(first, allowed)
-            if not vocabulary.of_step(allowed).any() and not first.is_error():
-                raise refuse("it allows no text but the empty one")
-        if matcher.is_error():
-            raise refuse(matcher.get_error().strip()[:_MAX_MESSAGE])
+        try:
+            from engine.constraints.grammars import matcher_of  # llguidance: only where a grammar is compiled
+        except ModuleNotFoundError as error:
+            if (error.name or "").partition(".")[0] != "llguidance":
+                raise
+            raise refuse("the Python package 'llguidance' is not installed here: pip install llguidance") from None
+        matcher = matcher_of(constraint, vocabulary)
         with self._lock:
             self._compiled[constraint] = matcher
             while len(self._compiled) > MAX_COMPILED:
                 self._compiled.popitem(last=False)
         return matcher
 
-    def start(self, constraint: Constraint) -> Future[LLMatcher]:
+    def start(self, constraint: Constraint) -> "Future[LLMatcher]":
         """As compile, without waiting: at once if it is known, else by a thread."""
         with self._lock:
             known = self._compiled.get(constraint)

@@ -5,14 +5,16 @@ So preemption does not touch the state, and a replay of the tokens rebuilds it.
 
 from collections.abc import Sequence
 from concurrent.futures import Future
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
-from llguidance import LLMatcher
 from numpy.typing import NDArray
 
 from engine.constraints.thinking import Thinking
 from engine.constraints.vocabulary import Vocabulary
+
+if TYPE_CHECKING:
+    from llguidance import LLMatcher
 
 
 class SteeredSequence:
@@ -21,7 +23,7 @@ class SteeredSequence:
     def __init__(
         self,
         vocabulary: Vocabulary,
-        compiled: Future[LLMatcher] | None,
+        compiled: "Future[LLMatcher] | None",
         thinking: Thinking | None,
         stop_ids: frozenset[int],
     ) -> None:
@@ -64,7 +66,7 @@ class SteeredSequence:
     def _is_thinking(self) -> bool:
         return self._thinking is not None and self._thinking.phase == "thinking"
 
-    def grammar(self) -> LLMatcher | None:
+    def grammar(self) -> "LLMatcher | None":
         """The grammar that says what may come next, once it is compiled; None where it does not: in thoughts, and
         without a constraint."""
         if self._matcher is not None and self._thinking is None:
@@ -126,7 +128,7 @@ class SteeredSequence:
         elif thinking.phase == "start" and thinking.begin_id is not None:
             vocabulary.set_bits(row, (thinking.begin_id,), to=True)
 
-    def _grammar(self) -> LLMatcher:
+    def _grammar(self) -> "LLMatcher":
         if self._matcher is None:
             assert self._compiled is not None
             self._matcher = self._compiled.result().deep_copy()

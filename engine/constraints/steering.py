@@ -3,9 +3,9 @@
 import os
 import time
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
-from llguidance import LLExecutor, LLMatcher
 from numpy.typing import NDArray
 
 from engine.batch import SequenceId, StepPlan, TokenMasks
@@ -13,6 +13,9 @@ from engine.constraints.compiler import GrammarCompiler
 from engine.constraints.steered_sequence import SteeredSequence
 from engine.constraints.thinking import Thinking
 from engine.sampling_params import SamplingParams
+
+if TYPE_CHECKING:
+    from llguidance import LLExecutor, LLMatcher
 
 _MOST_THREADS = 8
 
@@ -109,7 +112,7 @@ class Steering:
                 sequence.mask_thoughts(rows[index])
         return vocabulary.of_step(rows)
 
-    def _compute(self, jobs: list[tuple[LLMatcher, int]], rows: NDArray[np.int32]) -> None:
+    def _compute(self, jobs: "list[tuple[LLMatcher, int]]", rows: NDArray[np.int32]) -> None:
         """The grammars' masks, into the rows of these indices. Most take less time than a thread takes to wake up; the
         rest of a step whose masks take long are divided over threads."""
         base, size = rows.ctypes.data, rows.shape[1] * rows.itemsize
@@ -124,7 +127,9 @@ class Steering:
         """End the thread that compiles."""
         self.compiler.shut_down()
 
-    def _threads(self) -> LLExecutor:
+    def _threads(self) -> "LLExecutor":
         if self._executor is None:
+            from llguidance import LLExecutor
+
             self._executor = LLExecutor(min(_MOST_THREADS, os.cpu_count() or 1))
         return self._executor

@@ -2,11 +2,13 @@
 
 import threading
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
-from llguidance import LLTokenizer, TokenizerWrapper
 from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from llguidance import LLTokenizer
 
 
 class Tokens(Protocol):
@@ -42,7 +44,7 @@ class Vocabulary:
         self._read: tuple[LLTokenizer, frozenset[int]] | None = None
 
     @property
-    def tokenizer(self) -> LLTokenizer:
+    def tokenizer(self) -> "LLTokenizer":
         """All tokens, read by the first caller: that takes about a second for a large vocabulary."""
         return self._of_all_tokens()[0]
 
@@ -77,7 +79,9 @@ class Vocabulary:
         rows[:, -1] &= ~self._end_bit
         return np.ascontiguousarray(rows[:, : -(-self.size // 32)])
 
-    def _of_all_tokens(self) -> tuple[LLTokenizer, frozenset[int]]:
+    def _of_all_tokens(self) -> "tuple[LLTokenizer, frozenset[int]]":
+        from llguidance import LLTokenizer, TokenizerWrapper
+
         with self._lock:
             if self._read is None:
                 ids = range(self.size)
