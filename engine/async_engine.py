@@ -21,7 +21,7 @@ from engine.backend import Abort, Add, AddAdapter, Backend, Drain, Picture, Rece
 from engine.config import EngineConfig, ModelLimits, StepLimits
 from engine.engine_process.parent import EngineProcess
 from engine.engine_thread import EngineThread
-from engine.errors import AdapterError, EngineDead, InvalidRequest
+from engine.errors import AdapterError, EngineDead, EngineError, InvalidRequest, NotFinite
 from engine.loaded_engine import LoadedEngine, load_engine
 from engine.memory.ledger import PoolCell
 from engine.request import Embedding, RequestDelta, gather_delta, merge_deltas
@@ -53,7 +53,7 @@ class RequestStream(AsyncIterator[RequestDelta]):
         self._lock = threading.Lock()  # guards what follows: the backend fills, the event loop empties
         self._pending: dict[int, list[RequestDelta]] = {}  # by sample
         self._num_open = num_samples
-        self._error: EngineDead | None = None
+        self._error: EngineError | None = None
         self._is_over = False
 
     def __aiter__(self) -> Self:
@@ -101,12 +101,16 @@ class RequestStream(AsyncIterator[RequestDelta]):
             self._abort(self.request_id)
 
     def put(self, delta: RequestDelta) -> None:
-        """Backend's thread only: add a delta to the buffer. The consumer is woken by `wake`."""
+        """Backend's thread only: add a delta to the buffer, or the error with which the engine has failed the request.
+        The consumer is woken by `wake`."""
+        if delta.error:
+            self.fail(NotFinite(delta.error))
+            return
         with self._lock:
             if not self._is_over:
                 gather_delta(self._pending.setdefault(delta.index, []), delta)
 
-    def fail(self, error: EngineDead) -> None:
+    def fail(self, error: EngineError) -> None:
         """Backend's thread only: end the stream with an error after what it already holds."""
         with self._lock:
             self._error = error

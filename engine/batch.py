@@ -26,6 +26,9 @@ SequenceId = int
 #: In ScheduledSequence.token_ids: the token that this slot samples in the step before. The host does not know it when
 #: the step is planned; the runner keeps the newest token of every slot and inserts it.
 PENDING_TOKEN = -1
+#: In SampledToken.token_id: there is none, because the largest logit of the row is NaN or infinite. The request fails;
+#: a step that was launched before the host knows computes some token of the vocabulary in its place.
+NO_TOKEN = -1
 #: In ScheduledSequence.adapter: the sequence has none.
 NO_ADAPTER = 0
 
@@ -154,7 +157,7 @@ class TokenMasks:
 
 @dataclass(slots=True)
 class SampledToken:
-    """One sampled token. logprob fields are filled only where the request asked for them.
+    """One sampled token, or NO_TOKEN. logprob fields are filled only where the request asked for them.
 
     In a beam search nothing is sampled: top_logprobs has the tokens with which the beam may go on, with their log
     probabilities after biases and penalties (engine/sampling/beam_candidates.py), and token_id is the first of them.

@@ -285,6 +285,9 @@ class EngineCore:
         committed = self._scheduler.commit(plan, output)
         deltas = self._take_tokens(committed.new_tokens)
         self._tally.note_step(len(deltas) + sum([len(request.sequences) for request, _ in committed.advanced]))
+        for request in committed.not_finite:
+            if self._requests.get(request.request_id) is request:  # else it has ended, by another sample or token
+                deltas += self._requests.fail(request, "the model's logits for a token of this request are not finite")
         for request, search in committed.advanced:
             if search.is_over:
                 deltas += self._requests.end_search(request, search.best)

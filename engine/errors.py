@@ -11,6 +11,7 @@ EngineError
  +-- NotDivisible          the model cannot be divided among that many processes
  +-- RankLost              another process of the same model could not start, or has ended
  +-- OperatorsUnavailable  the C++ operators cannot be built or loaded here; the torch ones serve instead
+ +-- NotFinite             the model's numbers for one request are not finite; only that request fails
  +-- EngineDead            the engine has stopped; no request is answered any more
 """
 
@@ -70,6 +71,10 @@ class RankLost(EngineError):
 
 class OperatorsUnavailable(EngineError):
     """The C++ operators cannot be built or loaded on this machine."""
+
+
+class NotFinite(EngineError):
+    """The model's logits, log probabilities or hidden states for one request are not finite; others go on."""
 
 
 class EngineDead(EngineError):

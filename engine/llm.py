@@ -272,6 +272,7 @@ class LLM:
                 outputs=[completion(samples[index], self.get_tokenizer) for index in sorted(samples)],
                 num_cached_tokens=samples[0].num_cached_tokens,
                 prompt_logprobs=prompt_logprobs(samples[0].prompt_logprobs, self.get_tokenizer),
+                error=next((sample.error for sample in samples.values() if sample.error), ""),
             )
             for (request_id, samples), (text, token_ids) in zip(finished, read, strict=True)
         ]

@@ -47,6 +47,7 @@ class RequestOutput:
     #: One for each token of the prompt: itself and the k likeliest tokens; None for the first token.
     prompt_logprobs: list[dict[int, Logprob] | None] | None = None
     finished: bool = True  #: the library returns whole answers alone
+    error: str = ""  #: why the engine has failed this prompt: outputs hold what came before, finished by "abort"
 
 
 @dataclass(frozen=True, slots=True)

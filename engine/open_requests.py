@@ -3,6 +3,7 @@
 Used by the core, in its thread. Knows neither pages nor steps.
 """
 
+import logging
 from collections.abc import Sequence as ReadOnly
 
 from engine.batch import SampledToken
@@ -18,6 +19,8 @@ from engine.stats import Tally
 from engine.text.sequence_text import DetokenizerFactory, SequenceText
 from engine.text.thoughts import Said, ThoughtSplitter
 from engine.text.tool_calls.parser import ToolCallParser
+
+logger = logging.getLogger(__name__)
 
 
 class OpenRequests:
@@ -133,6 +136,17 @@ class OpenRequests:
                 deltas[0].prompt_logprobs = prompt_logprobs_of(request, request.reading)
             case PromptPooling():
                 deltas[0].embedding = request.reading.vector()
+        return deltas
+
+    def fail(self, request: Request, sentence: str) -> list[RequestDelta]:
+        """End a request of which nothing can be sampled: its last deltas. They say why, unless its grammar allows no
+        token any more, which is no error."""
+        steered = [self._steering.get(sequence.sequence_id) for sequence in request.unfinished]
+        deltas = self.abort(request)
+        if not any(each is not None and each.is_broken for each in steered):
+            logger.warning("request %s failed: %s", request.request_id, sentence)
+            for delta in deltas:
+                delta.error = sentence
         return deltas
 
     def abort(self, request: Request) -> list[RequestDelta]:

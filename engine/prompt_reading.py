@@ -47,6 +47,11 @@ class RowsRead:
     scores: tuple[TokenScore, ...] = ()  #: for each of ScoredRows
     total: tuple[float, ...] = ()  #: sum of PooledRows, [hidden]
 
+    @property
+    def has_nan(self) -> bool:
+        """Whether a log probability is none: the logits of its row were not finite."""
+        return any(math.isnan(score.logprob) for score in self.scores)
+
 
 class PromptReading(Protocol):
     """What one request reads."""

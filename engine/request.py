@@ -11,7 +11,7 @@ from enum import Enum
 from typing import Literal
 
 from engine.config import ModelLimits
-from engine.errors import EngineDead, EngineError, InvalidRequest
+from engine.errors import EngineDead, InvalidRequest, NotFinite
 from engine.prompt_reading import PromptReading
 from engine.sampling_params import Constraint, PoolingParams, SamplingParams
 
@@ -72,6 +72,8 @@ class RequestDelta:
     embedding: tuple[float, ...] | None = None  #: the result of a request for a vector, in its only delta
     #: Sum of the log probabilities of all output tokens so far; None where the request asks for none.
     cumulative_logprob: float | None = None
+    #: Why the engine has failed the request (NotFinite), in the last delta of each sample; its finish_reason is "abort".
+    error: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,14 +87,14 @@ class Embedding:
     @classmethod
     def of_delta(cls, delta: RequestDelta, params: PoolingParams) -> "Embedding":
         """The result of a request for a vector. Raises InvalidRequest where the model's vectors are too short,
-        EngineDead where the request was aborted, and EngineError for numbers that are not finite."""
+        EngineDead where the request was aborted, and NotFinite."""
         if delta.embedding is None:
             raise EngineDead("the request was aborted")
         size = len(delta.embedding)
         if params.dimensions is not None and params.dimensions > size:
             raise InvalidRequest(f"dimensions must not exceed {size}, the size of this model's", param="dimensions")
         if not all(map(math.isfinite, delta.embedding)):
-            raise EngineError("the model's hidden states are not finite")
+            raise NotFinite("the model's hidden states are not finite")
         return cls(delta.embedding, delta.num_prompt_tokens, delta.num_cached_tokens)
 
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any, TypeVar
 
-from engine.errors import ContextTooLong, EngineDead, EngineError, InvalidRequest, QueueFull
+from engine.errors import ContextTooLong, EngineDead, EngineError, InvalidRequest, NotFinite, QueueFull
 from engine.json_files import quoted
 from engine.sampling_params import BeamSearch, Constraint, SamplingParams, ThoughtTags
 from model_worker.errors import BadCheckpoint
@@ -107,6 +107,8 @@ def as_api_error(error: EngineError) -> ApiError:
             return ApiError(ErrorCode.INVALID_REQUEST, str(error), param=error.param)
         case QueueFull():
             return ApiError(ErrorCode.QUEUE_FULL, str(error), retry_after_s=error.retry_after_s)
+        case NotFinite():
+            return ApiError(ErrorCode.INTERNAL_ERROR, f"The answer cannot go on: {error}.")
         case EngineDead():
             return ApiError(ErrorCode.WORKER_FAILED, "The engine of this worker has stopped.")
         case _:

@@ -12,7 +12,7 @@ from collections.abc import Sequence as ReadOnly
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from engine.batch import PageCopy, PageTableUpdate, ScheduledSequence, StepOutput, StepPlan
+from engine.batch import NO_TOKEN, PageCopy, PageTableUpdate, ScheduledSequence, StepOutput, StepPlan
 from engine.config import ModelLimits
 from engine.drafts.costs import RoundCosts
 from engine.drafts.proposer import Proposal, Wanted
@@ -228,7 +228,7 @@ class DraftModel:
         self._cache.note_end(self._step)
         for (each, scheduled), samples in zip(planned, output.samples, strict=True):
             self._commit(each, scheduled)
-            each.drafts += [sampled.token_id for sampled in samples]
+            each.drafts += [sampled.token_id for sampled in samples if sampled.token_id != NO_TOKEN]
 
     def _plan(
         self, each: _Round, end: int, updates: list[PageTableUpdate], copies: list[PageCopy]

@@ -334,7 +334,8 @@ class Operators(Protocol):
         ...
 
     def argmax(self, logits: torch.Tensor) -> torch.Tensor:
-        """logits [R, vocab] -> [R] int64; of equal logits the first."""
+        """logits [R, vocab] -> [R] int64; of equal logits the first, NO_TOKEN (engine/batch.py) for a row whose largest
+        is NaN, as with any NaN in it, or infinite."""
         ...
 
     @property

@@ -338,7 +338,8 @@ class StepKernels(Protocol):
     ) -> None:
         """Sample one token per row into token_ids [R] int64, the same as engine/sampling draws from the same random
         number. With slots [R] int32 and last_tokens [S + 1] int64 it also becomes the newest token of the row's slot;
-        -1: of none.
+        -1: of none. A row whose largest logit is NaN, as with any NaN in it, or infinite gets NO_TOKEN (engine/batch.py)
+        and a newest token that lies in the vocabulary.
 
         logits [R, V]; temperatures [R] float32, 0: greedy, of equal logits the first; top_k [R] int32, 0: off; top_p
         [R] float32, 1: off; min_p [R] float32, 0: off; seeds [R] int64, the bits of an unsigned number; counters [R]
@@ -356,5 +357,6 @@ class StepKernels(Protocol):
         workspace: SamplingWorkspace,
     ) -> None:
         """Log probabilities of logits [R, V]: of token_ids [R] int64 into chosen [R] float32, of the k likeliest into
-        top [R, k] float32, their ids into top_ids [R, k] int64: largest first; of equal logits the lowest id first."""
+        top [R, k] float32, their ids into top_ids [R, k] int64: largest first; of equal logits the lowest id first. Log
+        probabilities of a row that is not finite are NaN, and its ids mean nothing; its token may be NO_TOKEN."""
         ...

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 import torch
 import torch.nn.functional as F
 
+from engine.batch import NO_TOKEN
 from engine.kernels.operators import AdapterShape, ExpertParts, LinearFunction, NormFunction, Routing, WorkTimer
 from engine.kernels.quantised import Matrix, QuantisedMatrix
 from engine.kernels.reference import state_kernels
@@ -146,8 +147,15 @@ class TorchOperators:
         return F.relu(x)
 
     def argmax(self, logits: torch.Tensor) -> torch.Tensor:
-        """logits [R, vocab] -> [R] int64; of equal logits the first."""
-        return logits.argmax(dim=-1)
+        """logits [R, vocab] -> [R] int64, as `likeliest_tokens`."""
+        return likeliest_tokens(logits)
+
+
+def likeliest_tokens(logits: torch.Tensor) -> torch.Tensor:
+    """logits [R, vocab] -> [R] int64; of equal logits the first, NO_TOKEN for a row whose largest is NaN or infinite.
+    Waits for no device."""
+    token_ids = logits.argmax(dim=-1)  # of NaN, if there is any
+    return token_ids.where(logits.gather(1, token_ids[:, None]).squeeze(1).isfinite(), NO_TOKEN)
 
 
 def products_by_head(weights: torch.Tensor) -> LinearFunction:

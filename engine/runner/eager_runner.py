@@ -239,9 +239,10 @@ class EagerRunner:
         samples = tuple(tuple(next(tokens) for _ in range(sequence.num_samples)) for sequence in sequences)
         for sequence, drawn in zip(sequences, samples, strict=True):
             if sequence.has_own_newest_token:
-                self._newest_tokens[sequence.slot] = drawn[0].token_id
+                newest = max(drawn[0].token_id, 0)  # NO_TOKEN: any
+                self._newest_tokens[sequence.slot] = newest
                 if sequence.params.needs_history:
-                    self._histories[sequence.slot].append(drawn[0].token_id)
+                    self._histories[sequence.slot].append(newest)
         return samples
 
     def _rows_of(self, sequence: ScheduledSequence) -> list[SamplingRow]:

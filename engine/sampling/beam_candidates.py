@@ -4,11 +4,12 @@ output. Together they hold every continuation that a search can choose (engine/s
 The same numbers of tokens for every row, so that a row's do not depend on the other rows. R = rows, V = vocabulary.
 """
 
+import math
 from collections.abc import Sequence
 
 import torch
 
-from engine.batch import SampledToken
+from engine.batch import NO_TOKEN, SampledToken
 from engine.sampling_params import MAX_LOGPROBS, MAX_SAMPLES
 
 #: Enough for the widest search, and for the log probabilities that a request may ask for.
@@ -35,7 +36,10 @@ def beam_candidates(logprobs: torch.Tensor, stop_ids: torch.Tensor) -> tuple[tor
 
 
 def read_report(token_ids: Sequence[int], logprobs: Sequence[float]) -> SampledToken:
-    """A row of `beam_candidates` as the step's output: each token once, the likeliest first."""
+    """A row of `beam_candidates` as the step's output: each token once, the likeliest first; NO_TOKEN where it is not
+    finite."""
+    if not math.isfinite(logprobs[0]):
+        return SampledToken(NO_TOKEN)
     first = min(NUM_LIKELIEST, len(token_ids))
     known = set(token_ids[:first])
     pairs = list(zip(token_ids, logprobs, strict=True))

@@ -11,8 +11,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from engine.batch import SampledToken, TokenMasks
+from engine.batch import NO_TOKEN, SampledToken, TokenMasks
 from engine.kernels.operators import DrawFunction, Draws, ForbidFunction
+from engine.kernels.torch_operators import likeliest_tokens
 from engine.sampling.allowed_tokens import allowed_tokens, forbid_others
 from engine.sampling.beam_candidates import beam_candidates, read_report, stop_ids_of
 from engine.sampling.filters import truncate
@@ -36,7 +37,10 @@ def sample(
 ) -> list[SampledToken]:
     """One token for each row of logits [R, V], of any floating dtype; masks may change them. argmax, draw, forbid: the
     operators' functions; None: plain torch, which agrees with other implementations except for the rounding of sums.
-    masks: what some rows may sample; applied before everything else, with rows as draws."""
+    masks: what some rows may sample; applied before everything else, with rows as draws.
+
+    NO_TOKEN for a row of which nothing can be sampled: its largest logit, after all changes, is NaN or infinite, or a
+    log probability that it asks for is NaN. Minus infinity forbids a token."""
     scores = logits
     if masks is not None and len(masks.draws):
         if any([row.params.num_top_logprobs is not None for row in rows]):  # log probabilities are the model's own
@@ -52,8 +56,11 @@ def sample(
         values = scores[index]
         _change(values, [rows[i] for i in changed], eos_token_ids)
         scores[index] = values
-        token_ids[index] = values.argmax(dim=-1)
+        token_ids[index] = likeliest_tokens(values)
     random_rows = [i for i, row in enumerate(rows) if not row.params.is_greedy]
+    if random_rows:
+        is_finite = (token_ids >= 0).tolist()
+        random_rows = [i for i in random_rows if is_finite[i]]
     if random_rows:
         index = torch.tensor(random_rows, device=logits.device)
         wanted = _draws(random_rows, [rows[i] for i in random_rows])
@@ -137,11 +144,11 @@ def _with_logprobs(logits: torch.Tensor, token_ids: torch.Tensor, rows: Sequence
         return tokens
     index = torch.tensor(asked, device=logits.device)
     logprobs = logits[index].to(torch.float32).log_softmax(dim=-1)
-    chosen = logprobs.gather(1, token_ids[index, None]).squeeze(1).tolist()
+    chosen = logprobs.gather(1, token_ids[index, None].clamp(min=0)).squeeze(1).tolist()
     counts = [rows[i].params.num_top_logprobs or 0 for i in asked]
     top = logprobs.topk(min(max(counts), logits.shape[1]))
     top_ids, top_values = top.indices.tolist(), top.values.tolist()
     for i, logprob, count, ids, values in zip(asked, chosen, counts, top_ids, top_values, strict=True):
         best = tuple(zip(ids[:count], values[:count], strict=True))
-        tokens[i] = SampledToken(tokens[i].token_id, logprob, best)
+        tokens[i] = SampledToken(tokens[i].token_id if logprob == logprob else NO_TOKEN, logprob, best)
     return tokens

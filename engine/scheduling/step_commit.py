@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from itertools import repeat
 from typing import NamedTuple
 
-from engine.batch import SampledToken, ScheduledSequence, SequenceId, StepOutput, StepPlan, num_accepted
+from engine.batch import NO_TOKEN, SampledToken, ScheduledSequence, SequenceId, StepOutput, StepPlan, num_accepted
 from engine.drafts.speculation import Speculation
 from engine.memory.kv_cache import KVCache
 from engine.request import Request, Sequence
@@ -31,6 +31,14 @@ class CommittedStep:
     new_tokens: list[NewToken] = field(default_factory=list)
     advanced: list[tuple[Request, BeamSearchState]] = field(default_factory=list)  #: beam searches
     prompts_done: list[Request] = field(default_factory=list)  #: requests without output whose prompt is complete
+    not_finite: list[Request] = field(default_factory=list)  #: requests that fail, after their new tokens
+
+    def take(self, token: NewToken) -> None:
+        """A sequence has got this token, or none: then its request fails."""
+        if token.sampled.token_id == NO_TOKEN:
+            self.not_finite.append(token.request)
+        else:
+            self.new_tokens.append(token)
 
 
 class StepCommit:
@@ -63,15 +71,22 @@ class StepCommit:
                 continue
             request, sequence = known
             if scheduled.num_drafts:
-                committed.new_tokens += self._take_verified(request, sequence, scheduled, samples)
+                for token in self._take_verified(request, sequence, scheduled, samples):
+                    committed.take(token)
                 continue
             num_computed = scheduled.start + len(scheduled.token_ids)
             advance(scheduled.sequence_id, sequence.token_ids, num_computed)
             if read is not None:
                 assert request.reading is not None
+                if read.has_nan:
+                    committed.not_finite.append(request)
+                    continue
                 request.reading.take(read)
             if samples and request.params.beam is not None:
                 sequence.num_pending -= 1
+                if samples[0].token_id == NO_TOKEN:
+                    committed.not_finite.append(request)
+                    continue
                 search = self._beams.take(request, sequence, samples[0])
                 if search is not None:
                     committed.advanced.append((request, search))
@@ -84,7 +99,7 @@ class StepCommit:
                 receivers = (sequence,) if len(samples) == 1 else request.sequences
                 for receiver, sampled in zip(receivers, samples, strict=True):
                     receiver.num_pending -= 1
-                    committed.new_tokens.append(NewToken(request, receiver, sampled))
+                    committed.take(NewToken(request, receiver, sampled))
         return committed
 
     def _take_verified(

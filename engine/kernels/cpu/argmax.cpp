@@ -1,21 +1,34 @@
 // The likeliest token of each row of logits; among equal logits the first. Independent of the number of threads.
 
+#include <cmath>
+
 #include "threads.h"
 #include "vec.h"
 
 namespace agon {
 
-// Index of the first largest element of x [size].
+constexpr int64_t kNoToken = -1;  // NO_TOKEN in engine/batch.py
+
+// Index of the first largest element of x [size]; kNoToken if one is NaN or the largest is infinite.
 template <typename T>
 static int64_t argmax_row(const T* x, int64_t size) {
   const int64_t whole = size / kLanes * kLanes;
-  Floats best = splat(-__builtin_inff());
-  for (int64_t i = 0; i < whole; i += kLanes) best = max(load(x + i), best);
-  float value = largest(best);
-  for (int64_t i = whole; i < size; i++) value = to_float(x[i]) > value ? to_float(x[i]) : value;
+  Floats best = splat(-__builtin_inff()), odd = splat(0.0f);
+  for (int64_t i = 0; i < whole; i += kLanes) {
+    const Floats v = load(x + i);
+    best = max(v, best);
+    odd = v == v ? odd : v;
+  }
+  float value = largest(best), odd_value = sum(odd);
+  for (int64_t i = whole; i < size; i++) {
+    const float v = to_float(x[i]);
+    value = v > value ? v : value;
+    odd_value = v == v ? odd_value : v;
+  }
+  if (std::isnan(odd_value) || std::isinf(value)) return kNoToken;
   for (int64_t i = 0; i < size; i++)
     if (to_float(x[i]) == value) return i;
-  return 0;  // all elements are NaN
+  return kNoToken;  // unreachable: the largest is one of them
 }
 
 }  // namespace agon

@@ -213,7 +213,7 @@ class CppOperators:
         return CppNorm(self.library, scales, shifts, eps, self.dtype)
 
     def argmax(self, logits: torch.Tensor) -> torch.Tensor:
-        """logits [R, vocab] -> [R] int64; of equal logits the first."""
+        """As Operators.argmax."""
         token_ids = torch.empty(logits.shape[0], dtype=torch.int64)
         self._argmax(logits.data_ptr(), logits.stride(0), token_ids.data_ptr(), *logits.shape, self.library.num_threads)
         return token_ids

@@ -55,7 +55,8 @@ def _logprobs(
     scores = maxima - best
     masses = tl.load(masses_ptr + span_row + spans, mask=is_span, other=0.0) * tl.exp(scores)
     whole = best + tl.log(tl.sum(masses.to(tl.float64), axis=0).to(tl.float32))
-    drawn = tl.load(logits_row_ptr + tl.load(token_ids_ptr + row)).to(tl.float32)
+    token_id = tl.maximum(tl.load(token_ids_ptr + row), 0)  # NO_TOKEN: the result is NaN for any token
+    drawn = tl.load(logits_row_ptr + token_id).to(tl.float32)
     tl.store(output_ptr + row, drawn - whole)
     if k > 0:
         lowest = tl.min(tl.where(scores == float("-inf"), 0.0, scores), axis=0)

@@ -11,6 +11,7 @@ import torch
 import triton
 import triton.language as tl
 
+from engine import batch
 from engine.kernels.gpu.compilation import Compilation, Expectation
 from engine.kernels.gpu.dependent_launch import launch_options, wait_for_previous
 from engine.kernels.gpu.spans import (
@@ -26,6 +27,7 @@ from engine.kernels.gpu.spans import (
 from engine.kernels.step_kernels import SAMPLING_CANDIDATES, SamplingWorkspace
 
 NOWHERE = tl.constexpr(2**30)
+NO_TOKEN = tl.constexpr(batch.NO_TOKEN)
 #: exp(FLOOR) is 0 in float32: a token with a lower score is never sampled, so such scores need not be distinguished.
 FLOOR = tl.constexpr(-110.0)
 
@@ -56,7 +58,7 @@ def _draw(
     WAITS: tl.constexpr,
 ):
     """Grid (R). Reads the spans' maxima and masses of scan_spans, and the logits of chosen spans; writes token_ids
-    [R], and last_tokens of the rows' slots."""
+    [R], and last_tokens of the rows' slots. Of a row that is not finite no span is chosen, and nothing is read."""
     wait_for_previous(WAITS)
     row = tl.program_id(0).to(tl.int64)
     logits_row_ptr = logits_ptr + row * row_stride
@@ -66,9 +68,10 @@ def _draw(
     is_span = spans < num_spans
     maxima = tl.load(maxima_ptr + span_row + spans, mask=is_span, other=float("-inf"))
     best = tl.max(maxima, axis=0)
+    is_finite = (best > float("-inf")) & (best < float("inf"))
     temperature = tl.load(temperatures_ptr + row)
     offsets = tl.arange(0, SPAN)
-    if temperature > 0.0:
+    if is_finite & (temperature > 0.0):
         scores = tl.div_rn(maxima - best, temperature)
         masses = tl.load(masses_ptr + span_row + spans, mask=is_span, other=0.0) * tl.exp(scores)
         total = tl.sum(masses.to(tl.float64), axis=0)
@@ -126,10 +129,10 @@ def _draw(
         tokens = span * SPAN + offsets
         x = tl.load(logits_row_ptr + tokens, mask=tokens < vocab_size, other=float("-inf")).to(tl.float32)
         token = tl.min(tl.where(x == best, tokens, vocab_size - 1), axis=0).to(tl.int64)
-    tl.store(token_ids_ptr + row, token)
+    tl.store(token_ids_ptr + row, tl.where(is_finite, token, NO_TOKEN))
     if slots_ptr is not None:
         slot = tl.load(slots_ptr + row)
-        if slot >= 0:
+        if slot >= 0:  # a step in flight reads it, where there is no token too
             tl.store(last_tokens_ptr + slot, token)
 
 

@@ -34,13 +34,14 @@ def _scan_spans(
     SPANS: tl.constexpr,
     WAITS: tl.constexpr,
 ):
-    """Grid (R, blocks of spans). Writes each span's largest logit and, relative to it, its sum of exponentials (not for
-    greedy rows, whose temperature is 0)."""
+    """Grid (R, blocks of spans). Writes each span's largest logit, +inf where one is NaN, and, relative to it, its sum
+    of exponentials (not for greedy rows, whose temperature is 0)."""
     wait_for_previous(WAITS)
     row = tl.program_id(0).to(tl.int64)
     spans = tl.program_id(1) * SPANS + tl.arange(0, SPANS)
     tokens = spans[:, None] * SPAN + tl.arange(0, SPAN)[None, :]
     x = tl.load(logits_ptr + row * row_stride + tokens, mask=tokens < vocab_size, other=float("-inf")).to(tl.float32)
+    x = tl.where(x == x, x, float("inf"))  # a maximum passes over NaN
     largest = tl.max(x, axis=1)
     places = row * span_stride + spans
     is_span = spans * SPAN < vocab_size

@@ -16,7 +16,7 @@ def top_logprobs(
     """Fills chosen [R] float32, top_ids [R, k] int64 and top [R, k] float32 from logits [R, V] and token_ids [R] int64,
     as StepKernels.top_logprobs defines. Natural logarithms; the workspace is not used."""
     logprobs = logits.to(torch.float32).log_softmax(dim=-1)
-    chosen.copy_(logprobs.gather(1, token_ids[:, None]).squeeze(1))
+    chosen.copy_(logprobs.gather(1, token_ids[:, None].clamp(min=0)).squeeze(1))
     # A stable sort puts the first of equal logits first. Logits are sorted because different logits may have equal log
     # probabilities after rounding.
     order = logits.sort(dim=-1, descending=True, stable=True).indices[:, : top_ids.shape[1]]

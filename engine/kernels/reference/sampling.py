@@ -7,6 +7,7 @@ other rows.
 
 import torch
 
+from engine.batch import NO_TOKEN
 from engine.kernels.step_kernels import SamplingWorkspace
 
 _NEVER = float("-inf")
@@ -33,14 +34,16 @@ def sample(
     used."""
     scores = logits.to(torch.float32)
     greedy = scores.argmax(dim=-1)
-    scores = scores - scores.amax(dim=-1, keepdim=True)
+    largest = scores.amax(dim=-1, keepdim=True)  # NaN if any is
+    scores = scores - largest
     scores = truncate(scores / temperatures.where(temperatures > 0, 1.0)[:, None], top_k, top_p, min_p)
     cumulative = scores.softmax(dim=-1).cumsum(dim=-1, dtype=torch.float64)
     targets = uniform(seeds, counters)[:, None] * cumulative[:, -1:]
     drawn = torch.searchsorted(cumulative, targets, right=True).squeeze(1).clamp(max=logits.shape[1] - 1)
-    token_ids.copy_(torch.where(temperatures > 0, drawn, greedy))
+    drawn = torch.where(temperatures > 0, drawn, greedy)
+    token_ids.copy_(drawn.where(largest.squeeze(1).isfinite(), NO_TOKEN))
     if slots is not None and last_tokens is not None:
-        last_tokens.index_put_((slots.long(),), token_ids)  # -1 is the last element, which is never read
+        last_tokens.index_put_((slots.long(),), drawn)  # -1 is the last element, which is never read
 
 
 def truncate(scores: torch.Tensor, top_k: torch.Tensor, top_p: torch.Tensor, min_p: torch.Tensor) -> torch.Tensor:

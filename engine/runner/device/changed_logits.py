@@ -165,6 +165,7 @@ class ChangedLogits:
                 scores, temperatures, top_k, top_p, min_p, seeds, counters, drawn[part], self._workspace
             )
         tokens.index_copy_(0, rows, drawn)
+        drawn = drawn.clamp(min=0)  # NO_TOKEN: any
         last_tokens.index_copy_(0, changed.inputs.slots, drawn)
         if len(changed.drawing):
             places = changed.drawing_slots * self.vocab_size + drawn.index_select(0, changed.drawing)

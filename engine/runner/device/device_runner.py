@@ -338,7 +338,7 @@ class DeviceRunner:
             self._program.prepare_draws(parameters.slots, parameters.starts, rows)
             parameters.write_seeds(rows.sampling.seeds)
             self._program.sample(logits, rows)
-            self._last_tokens.index_copy_(0, inputs.slots, rows.next_tokens)
+            self._last_tokens.index_copy_(0, inputs.slots, rows.next_tokens.clamp(min=0))  # NO_TOKEN: any
             return partial(post_sampling, logits, rows.next_tokens)
 
         return compute

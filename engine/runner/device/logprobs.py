@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from engine.batch import SampledToken
+from engine.batch import NO_TOKEN, SampledToken
 from engine.kernels.step_kernels import SamplingWorkspace, StepKernels
 from engine.runner.device.changed_logits import ROWS_AT_ONCE
 from engine.runner.device.draws import Draw
@@ -64,4 +64,5 @@ class AskedLogprobs:
         lists = (chosen.tolist(), top_ids.tolist(), top.tolist())
         for draw, count, logprob, ids, values in zip(self.draws, self.counts, *lists, strict=True):
             likeliest = tuple(zip(ids[:count], values[:count], strict=True))
-            tokens[draw] = SampledToken(tokens[draw].token_id, logprob, likeliest)
+            token_id = tokens[draw].token_id if logprob == logprob else NO_TOKEN  # NaN behind a mask
+            tokens[draw] = SampledToken(token_id, logprob, likeliest)
