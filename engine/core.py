@@ -287,6 +287,8 @@ class EngineCore:
         self._tally.note_step(len(deltas) + sum([len(request.sequences) for request, _ in committed.advanced]))
         for request in committed.not_finite:
             if self._requests.get(request.request_id) is request:  # else it has ended, by another sample or token
+                for sequence in request.unfinished:
+                    self._cache.withdraw(sequence.sequence_id)
                 deltas += self._requests.fail(request, "the model's logits for a token of this request are not finite")
         for request, search in committed.advanced:
             if search.is_over:

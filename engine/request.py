@@ -72,7 +72,7 @@ class RequestDelta:
     embedding: tuple[float, ...] | None = None  #: the result of a request for a vector, in its only delta
     #: Sum of the log probabilities of all output tokens so far; None where the request asks for none.
     cumulative_logprob: float | None = None
-    #: Why the engine has failed the request (NotFinite), in the last delta of each sample; its finish_reason is "abort".
+    #: Why the engine has failed the request (NotFinite): in the last delta of each sample, with finish_reason "abort".
     error: str = ""
 
 

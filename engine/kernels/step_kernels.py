@@ -338,7 +338,7 @@ class StepKernels(Protocol):
     ) -> None:
         """Sample one token per row into token_ids [R] int64, the same as engine/sampling draws from the same random
         number. With slots [R] int32 and last_tokens [S + 1] int64 it also becomes the newest token of the row's slot;
-        -1: of none. A row whose largest logit is NaN, as with any NaN in it, or infinite gets NO_TOKEN (engine/batch.py)
+        -1: of none. A row whose largest logit is NaN, as with any NaN in it, or infinite gets NO_TOKEN (engine.batch),
         and a newest token that lies in the vocabulary.
 
         logits [R, V]; temperatures [R] float32, 0: greedy, of equal logits the first; top_k [R] int32, 0: off; top_p

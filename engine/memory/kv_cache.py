@@ -253,6 +253,14 @@ class KVCache:
         tables.may_share_tail = tables.is_suspended = False
         tables.checkpoints.clear()
 
+    def withdraw(self, sequence: SequenceKey) -> None:
+        """Let nobody else find the pages that the sequence holds: they may hold NaN, before the token that it came of
+        too, because attention multiplies the values of later tokens by zero."""
+        for group in self.groups:
+            for page in self._tables[sequence].pages[group.index]:
+                if page != NULL_PAGE:
+                    group.pool.withdraw(page)
+
     # Swap: the content of a preempted sequence's pages is in the mirror
 
     def suspend(self, sequence: SequenceKey) -> None:

@@ -184,6 +184,12 @@ class SmallPool:
         self._names[page] = name
         self._eviction_keys[page] = _NEVER, -prefix_tokens
 
+    def withdraw(self, page: int) -> None:
+        """Undo `publish` of this used page, if it is published: no other sequence finds it from now on."""
+        assert page in self.ref_counts
+        if page in self._names:
+            self._forget(page)
+
     def lookup(self, name: PageName) -> int | None:
         """The used or cached page of this name. A name contains the token ids, so hash collisions find nothing."""
         return self._by_name.get(name)

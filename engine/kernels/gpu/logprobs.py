@@ -52,9 +52,11 @@ def _logprobs(
     is_span = spans < num_spans
     maxima = tl.load(maxima_ptr + span_row + spans, mask=is_span, other=float("-inf"))
     best = tl.max(maxima, axis=0)
-    scores = maxima - best
+    is_finite = (best > float("-inf")) & (best < float("inf"))
+    scores = tl.where(is_finite, maxima - best, 0.0)
     masses = tl.load(masses_ptr + span_row + spans, mask=is_span, other=0.0) * tl.exp(scores)
     whole = best + tl.log(tl.sum(masses.to(tl.float64), axis=0).to(tl.float32))
+    whole = tl.where(is_finite, whole, float("nan"))
     token_id = tl.maximum(tl.load(token_ids_ptr + row), 0)  # NO_TOKEN: the result is NaN for any token
     drawn = tl.load(logits_row_ptr + token_id).to(tl.float32)
     tl.store(output_ptr + row, drawn - whole)
