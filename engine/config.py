@@ -128,6 +128,13 @@ class EngineConfig:
     enforce_eager: Annotated[
         bool, Setting("On CUDA: run decode steps kernel by kernel, without graphs; for finding faults")
     ] = False
+    dependent_launch: Annotated[
+        bool,
+        Setting(
+            "On CUDA, from Hopper on: place a kernel's programs on the device while the kernel before it runs. Off: one "
+            "after another, for all models of the process; for finding faults"
+        ),
+    ] = True
     max_graph_batch: Annotated[
         int, Setting("On CUDA: sequences in the largest decode step that gets a graph", minimum=1)
     ] = 512

@@ -68,22 +68,33 @@ Builder = Callable[[Parts], EagerRunner | DeviceRunner]
 def build_runner(parts: Parts) -> EagerRunner | DeviceRunner:
     """The runner for the device, warmed up. Raises CheckpointError if no memory is left for pages."""
     if parts.device.type == "cuda":
+        _sum_products_in_float32()
         reason = _why_not_triton(parts)
         if reason is None:
             from engine.kernels import gpu  # without Triton not importable
+            from engine.kernels.gpu import dependent_launch
 
-            make_recorder = partial(CudaGraphRecorder, parts.device)
+            if not parts.config.dependent_launch:
+                dependent_launch.turn_off(parts.device)
+            stream = torch.cuda.Stream(parts.device)
             machinery = Machinery(
                 gpu,
                 "triton",
-                make_recorder,
+                partial(CudaGraphRecorder, parts.device, stream),
                 CudaGauge(parts.device),
-                CudaTimer(parts.device),
+                CudaTimer(parts.device, stream),
                 _libraries(parts),
             )
             return build_device_runner(parts, machinery)
         _log.warning("steps run on torch, operator by operator, which is several times slower: %s", reason)
     return build_eager_runner(parts)
+
+
+def _sum_products_in_float32() -> None:
+    """Forbid cuBLAS to add the parts of a product in 16 bits, as torch allows it: our own products add in float32. Set
+    here alone, for the whole process, and never taken back: graphs and later steps are to compute the same."""
+    torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = False
+    torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction = False
 
 
 def build_eager_runner(parts: Parts) -> EagerRunner:
@@ -121,6 +132,8 @@ def build_device_runner(parts: Parts, machinery: Machinery) -> DeviceRunner:
     with torch.inference_mode():
         parts.operators.choose_products(machinery.timer)
         prompt_attention = _choose_prompt_attention(parts, machinery)
+    if parts.device.type == "cuda":
+        torch._C._cuda_clearCublasWorkspaces()  # of the products that were measured; no graph has been captured yet
     make = partial(
         DeviceRunner,
         model,

@@ -45,7 +45,7 @@ MORE = [
 SOUND = list(zip([*PROMPTS, *PROMPTS[:4]], [*PARAMS, *MORE], strict=True))
 #: It comes in the prompt, or it is sampled: alone, under penalties, by several samples.
 UNSOUND = [
-    *((prompt + [NAN] + prompt[:3], params) for prompt, params in SOUND),
+    *(([*prompt, NAN, *prompt[:3]], params) for prompt, params in SOUND),
     (PROMPTS[0], replace(GREEDY, allowed_token_ids=(NAN,))),
     (PROMPTS[1], replace(SAMPLED, allowed_token_ids=(NAN,), repetition_penalty=1.2, logprobs=1)),
     (PROMPTS[2], replace(SAMPLED, allowed_token_ids=(NAN,), n=2)),

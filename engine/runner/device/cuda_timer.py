@@ -12,13 +12,16 @@ _REPLAYS = 7
 class CudaTimer:
     """The WorkTimer of a CUDA device."""
 
-    def __init__(self, device: torch.device) -> None:
+    def __init__(self, device: torch.device, stream: torch.cuda.Stream) -> None:
+        """stream: of the device; the one of the recorder of graphs, because torch keeps a workspace of cuBLAS, 32 MiB
+        on Hopper, for every stream that has multiplied."""
         self._device = device
+        self._stream = stream
 
     def __call__(self, work: Callable[[], None]) -> float:
         """The median of a few replays of work, which must neither wait for the device nor read what it computes."""
         with torch.cuda.device(self._device):
-            stream = torch.cuda.Stream(self._device)
+            stream = self._stream
             stream.wait_stream(torch.cuda.current_stream(self._device))
             with torch.cuda.stream(stream):
                 work()  # compiles what is compiled on first use

@@ -34,11 +34,12 @@ class GraphRecorder(Protocol):
 
 
 class CudaGraphRecorder:
-    """Captures CUDA graphs on a stream of its own. Its graphs share a memory pool, freed with the last of them."""
+    """Captures CUDA graphs. Those of a recorder share a memory pool, freed with the last of them."""
 
-    def __init__(self, device: torch.device) -> None:
+    def __init__(self, device: torch.device, stream: torch.cuda.Stream) -> None:
+        """stream: on which it captures; recorders of a device share one, as does the timer (cuda_timer.py)."""
         self._device = device
-        self._stream = torch.cuda.Stream(device)
+        self._stream = stream
         self._pool = torch.cuda.graph_pool_handle()
 
     def record(self, program: Callable[[], None]) -> Replay:

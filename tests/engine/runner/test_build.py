@@ -2,11 +2,14 @@
 
 import logging
 from collections.abc import Callable
+from types import SimpleNamespace
 
 import pytest
+import torch
 
+from engine.config import EngineConfig
 from engine.errors import CheckpointError
-from engine.runner import load_runner
+from engine.runner import build, load_runner
 from engine.runner.device.memory_profile import MemoryProfile
 from tests.engine.checkpoints import CONTEXT, TinyModel
 from tests.engine.runner.device.device_runners import (
@@ -104,3 +107,37 @@ def test_steps_overlap_where_a_device_computes(
     folder = tiny_model("llama").folder
     assert load_device(folder, overlap=overlap).runner.max_in_flight == on_device
     assert load_runner(settings_for(folder, overlap=overlap)).runner.max_in_flight == on_cpu
+
+
+@pytest.mark.parametrize("dependent_launch", [True, False])
+def test_on_cuda_timer_and_recorders_share_a_stream_and_products_are_summed_in_float32(
+    monkeypatch: pytest.MonkeyPatch, dependent_launch: bool
+) -> None:
+    """torch keeps a workspace of cuBLAS for every stream that has multiplied."""
+    pytest.importorskip("triton")
+    from engine.kernels.gpu import dependent_launch as launches
+
+    device, streams = torch.device("cuda", 0), []
+
+    class Stream:
+        def __init__(self, device: torch.device) -> None:
+            streams.append(self)
+
+    monkeypatch.setattr(torch.cuda, "Stream", Stream)
+    monkeypatch.setattr(torch.cuda, "graph_pool_handle", object)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))
+    monkeypatch.setattr(launches, "_options", {})
+    monkeypatch.setattr(build, "_why_not_triton", lambda parts: None)
+    monkeypatch.setattr(build, "build_device_runner", lambda parts, machinery: machinery)
+    matmul = torch.backends.cuda.matmul
+    before = matmul.allow_bf16_reduced_precision_reduction, matmul.allow_fp16_reduced_precision_reduction
+    config = EngineConfig("a model", prompt_attention="triton", dependent_launch=dependent_launch)
+    try:
+        machinery = build.build_runner(SimpleNamespace(device=device, config=config))  # type: ignore[arg-type]
+        assert not matmul.allow_bf16_reduced_precision_reduction
+        assert not matmul.allow_fp16_reduced_precision_reduction
+    finally:
+        matmul.allow_bf16_reduced_precision_reduction, matmul.allow_fp16_reduced_precision_reduction = before
+    recorders = [machinery.make_recorder() for _ in range(2)]  # type: ignore[attr-defined]
+    assert {recorder._stream for recorder in recorders} == {machinery.timer._stream} == set(streams)  # type: ignore[attr-defined]
+    assert launches.launch_options(device)["WAITS"] is dependent_launch
