@@ -128,11 +128,20 @@ class EngineConfig:
     enforce_eager: Annotated[
         bool, Setting("On CUDA: run decode steps kernel by kernel, without graphs; for finding faults")
     ] = False
+    batch_invariant: Annotated[
+        bool,
+        Setting(
+            "Tokens and log probabilities have the same bits whatever runs beside them and however prompts are cut. "
+            "On a CPU they have anyway. On CUDA every product has one tile and every token is attended like a decode, "
+            "which costs speed, and models with experts, recurrent layers, latent attention or quantised weights are "
+            "refused"
+        ),
+    ] = False
     dependent_launch: Annotated[
         bool,
         Setting(
-            "On CUDA, from Hopper on: place a kernel's programs on the device while the kernel before it runs. Off: one "
-            "after another, for all models of the process; for finding faults"
+            "On CUDA, from Hopper on: place a kernel's programs on the device while the kernel before it runs. Off: "
+            "one after another, for all models of the process; for finding faults"
         ),
     ] = True
     max_graph_batch: Annotated[

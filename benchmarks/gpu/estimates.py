@@ -38,6 +38,21 @@ _QUANTISED = (
     + "\n"
 )
 
+_INVARIANT = (
+    textwrap.fill(
+        "The same with `batch_invariant`, which multiplies 16 rows in a launch, each of which is taken to read all "
+        "weights from memory, folds nothing into products, and attends tokens of prompts one by one, 256 in a launch.",
+        130,
+    )
+    + "\n"
+)
+_INVARIANT_POINTS = (
+    *(("decode", model, batch) for model in ("qwen3-0.6b", "llama-3.1-8b") for batch in (1, 16, 64, 256)),
+    *(("prefill", model, 2048) for model in ("qwen3-0.6b", "llama-3.1-8b")),
+)
+_INVARIANT_ROWS, _ATTENDED_ROWS = 16, 256  #: of a launch
+_PRODUCTS_PER_LAYER = 4
+
 #: Launches of a decode step in a graph: norms, four products, heads into pages, attention and its merge, activation;
 #: once a step embedding, sines, inputs and sampling.
 LAUNCHES_PER_LAYER, LAUNCHES_PER_STEP = 10, 10
@@ -75,6 +90,33 @@ def estimated_prefill_s(limits: Limits, config: dict[str, Any], num_tokens: int)
     launches = LAUNCHES_PER_LAYER * config["num_hidden_layers"] + LAUNCHES_PER_STEP
     attention_share = _PROMPTS_SHARE[config["head_dim"]]
     return products_s / _PRODUCTS_SHARE + attention_s / attention_share + launches * _LAUNCH_S
+
+
+def invariant_s(limits: Limits, config: dict[str, Any], num_rows: int, context: float, num_samples: int) -> float:
+    """One step of num_rows tokens with contexts of that length on average, with EngineConfig.batch_invariant."""
+    parts = dict(decode_parts_s(limits, config, num_rows, context))
+    blocks, head_blocks = (-(-count // _INVARIANT_ROWS) for count in (num_rows, num_samples))
+    parts.pop("products")
+    layers, head = product_parameters(config)
+    products_s = limits.seconds(2 * (blocks * layers + head_blocks * head)) / _WEIGHTS_SHARE
+    contexts_s = parts.pop("attention") / _CONTEXTS_SHARE
+    more_per_layer = _PRODUCTS_PER_LAYER * (blocks - 1) + 2 * (-(-num_rows // _ATTENDED_ROWS) - 1)
+    launches = (LAUNCHES_PER_LAYER + more_per_layer) * config["num_hidden_layers"] + LAUNCHES_PER_STEP + head_blocks - 1
+    return products_s + contexts_s + sum(parts.values()) / _ROWS_SHARE + launches * _LAUNCH_S
+
+
+def invariant_table() -> str:
+    """Markdown: the price of EngineConfig.batch_invariant, in tokens per second on one H200."""
+    rows = []
+    for work, model, size in _INVARIANT_POINTS:
+        config, is_decode = CONFIGS[model], work == "decode"
+        plain = (
+            estimated_decode_s(H200, config, size, CONTEXT) if is_decode else estimated_prefill_s(H200, config, size)
+        )
+        invariant = invariant_s(H200, config, size, *((CONTEXT, size) if is_decode else (size / 2, 1)))
+        numbers = (f"{float(f'{size / seconds:.3g}'):,.0f}" for seconds in (plain, invariant))
+        rows.append([model, f"decode, {size}" if is_decode else f"prompt of {size:,}", *numbers])
+    return table(["model", "work", "estimate", "estimate, batch_invariant"], rows)
 
 
 def assumptions() -> str:
@@ -132,7 +174,8 @@ def with_table(page: str, results: Path = RESULTS) -> str:
     before, _, rest = page.partition(_BEGIN)
     _, _, after = rest.partition(_END)
     quantised = quantised_table(estimated_decode_s, _WEIGHTS_SHARE, CONTEXT)
-    return f"{before}{_BEGIN}\n{assumptions()}\n{estimates_table(results)}\n{_QUANTISED}\n{quantised}\n{_END}{after}"
+    tables = (assumptions(), estimates_table(results), _QUANTISED, quantised, _INVARIANT, invariant_table())
+    return f"{before}{_BEGIN}\n" + "\n".join(tables) + f"\n{_END}{after}"
 
 
 def write_table() -> None:

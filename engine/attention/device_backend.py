@@ -294,18 +294,20 @@ class DeviceBackend:
         )
 
     def _attend_decodes(self, layer: _Layer, query: torch.Tensor, output: torch.Tensor, layout: DeviceLayout) -> None:
-        rows = slice(layout.num_decodes)
-        self._kernels.attend_decode(
-            query[rows],
-            layer.pages,
-            self.page_tables[layer.type_id],
-            layout.slots[rows],
-            layout.context_lengths[rows],
-            output[rows],
-            layer.options,
-            layer.workspace,
-            layer.scales,
-        )
+        most = len(layer.workspace.outputs)  # there are more where tokens of prompts are attended like decodes
+        for first in range(0, layout.num_decodes, most):
+            rows = slice(first, min(first + most, layout.num_decodes))
+            self._kernels.attend_decode(
+                query[rows],
+                layer.pages,
+                self.page_tables[layer.type_id],
+                layout.slots[rows],
+                layout.context_lengths[rows],
+                output[rows],
+                layer.options,
+                layer.workspace,
+                layer.scales,
+            )
 
     def _attend_prompts(
         self, layer: _Layer, query: torch.Tensor, output: torch.Tensor, layout: DeviceLayout, query_starts: torch.Tensor

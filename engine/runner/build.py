@@ -14,6 +14,7 @@ import torch
 
 from engine.attention.device_backend import prompt_cases, unsupported_reason
 from engine.config import EngineConfig, ModelLimits
+from engine.errors import CheckpointError
 from engine.kernels.operators import Operators, WorkTimer
 from engine.kernels.prompt_libraries import PromptLibrary, open_libraries
 from engine.kernels.step_kernels import StepKernels
@@ -86,6 +87,8 @@ def build_runner(parts: Parts) -> EagerRunner | DeviceRunner:
                 _libraries(parts),
             )
             return build_device_runner(parts, machinery)
+        if parts.config.batch_invariant:
+            raise CheckpointError(f"batch_invariant needs the Triton kernels on CUDA: {reason}")
         _log.warning("steps run on torch, operator by operator, which is several times slower: %s", reason)
     return build_eager_runner(parts)
 
@@ -147,7 +150,8 @@ def build_device_runner(parts: Parts, machinery: Machinery) -> DeviceRunner:
         operators=parts.operators,
         max_in_flight=1 if config.overlap is False else 2,
         max_graph_rows=config.max_graph_batch,
-        shares_prefixes=config.enable_prefix_caching,
+        shares_prefixes=config.enable_prefix_caching and not config.batch_invariant,
+        is_batch_invariant=config.batch_invariant,
         prompt_attention=prompt_attention,
         adapter_points=parts.adapter_points,
     )
@@ -178,7 +182,7 @@ def build_device_runner(parts: Parts, machinery: Machinery) -> DeviceRunner:
 
 
 def _libraries(parts: Parts) -> tuple[PromptLibrary, ...]:
-    if parts.config.prompt_attention == "triton":
+    if parts.config.prompt_attention == "triton" or parts.config.batch_invariant:
         return ()
     return open_libraries(parts.device, torch.cuda.get_device_capability(parts.device))
 

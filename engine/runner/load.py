@@ -137,6 +137,8 @@ def read_model(config: EngineConfig, group: Group | None = None, tokenizer: Toke
     pooling = read_pooling(folder)
     if config.max_adapters:
         _check_adapters(architecture, config, group)
+    if config.batch_invariant and device.type == "cuda":
+        _check_batch_invariance(architecture, config)
     if architecture.code == "transformers":
         _log.warning("%s", cost_of_transformers(architecture.name))
     is_dummy = config.load_format == "dummy"
@@ -161,6 +163,7 @@ def read_model(config: EngineConfig, group: Group | None = None, tokenizer: Toke
         allow_compiled=config.operators == "auto",
         has_int8_weights=config.weights == "int8",
         has_int4_weights=config.weights == "int4",
+        is_batch_invariant=config.batch_invariant,
     )
     model, points = _build(architecture, settings, config, checkpoint, quantised_by, dtype, device, operators, group)
     tokenizer = tokenizer or Tokenizer.of_model(folder, has_weights=not is_dummy)
@@ -203,6 +206,16 @@ def _check_adapters(architecture: Architecture, config: EngineConfig, group: Gro
         raise CheckpointError("adapters are not supported with tensor parallelism")
     if architecture.code != "agon":
         raise CheckpointError(f"adapters are not supported for {architecture.name}, which runs on transformers' code")
+
+
+def _check_batch_invariance(architecture: Architecture, config: EngineConfig) -> None:
+    """Raises CheckpointError where CUDA computes a row's sums differently beside other rows. Operators refuse more."""
+    if config.tensor_parallel > 1:
+        raise CheckpointError("batch_invariant is not offered on CUDA with tensor parallelism")
+    if architecture.code == "transformers" or architecture.name.startswith("Gemma3n"):
+        raise CheckpointError(
+            f"batch_invariant is not offered on CUDA for {architecture.name}: torch computes its sums"
+        )
 
 
 def weight_reader(checkpoint: AnyCheckpoint | None, quantised_by: QuantisedFormat | None) -> ReadWeight:

@@ -8,6 +8,7 @@ from dataclasses import replace
 import torch
 import torch.nn.functional as F
 
+from engine.errors import CheckpointError
 from engine.kernels.gpu import activation, choose_experts, grouped_experts, norm, quantised_experts, state_kernels
 from engine.kernels.gpu.adapters import GpuAdapterProduct
 from engine.kernels.gpu.layer_recorder import LayerRecorder
@@ -31,7 +32,7 @@ from engine.kernels.operators import (
 )
 from engine.kernels.quantised import Matrix, QuantisedMatrix, QuantisedStack, quantised
 from engine.kernels.state_kernels import StateKernels
-from engine.kernels.torch_operators import products_by_head, quantised_linear
+from engine.kernels.torch_operators import likeliest_tokens, products_by_head, quantised_linear
 
 _PLAIN_BITS, _HEAD_BITS = 16, 8
 #: Inputs that share a scale where weights are rounded to 4 bits, and in the head's 8 bits beside them. With 8 bits in
@@ -49,10 +50,12 @@ class GpuOperators:
         *,
         has_int8_weights: bool = False,
         has_int4_weights: bool = False,
+        is_batch_invariant: bool = False,
     ) -> None:
         """products, quantised: tests and benchmarks pass their own. has_int8_weights, has_int4_weights: weights of 16
-        bits are rounded."""
-        self._products = products or Products()
+        bits are rounded. is_batch_invariant: as Products.is_batch_invariant, which decides where products are given;
+        what has other kernels or tiles for other numbers of rows raises CheckpointError."""
+        self._products = products or Products(is_batch_invariant=is_batch_invariant)
         self._quantised = quantised or QuantisedProducts(self._products.workspace)
         self._bits = 8 if has_int8_weights else 4 if has_int4_weights else 16
 
@@ -62,10 +65,15 @@ class GpuOperators:
         summaries = filter(None, (self._products.summary, self._quantised.summary))
         return ", ".join((f"triton{'' if self._bits == _PLAIN_BITS else f'-int{self._bits}'}", *summaries))
 
+    def _needs_tiles_by_rows(self, what: str) -> None:
+        if self._products.is_batch_invariant:
+            raise CheckpointError(f"batch_invariant is not offered on CUDA for {what}")
+
     @property
     def grouped_experts(self) -> GroupedExperts:
         """The Triton kernels of choose_experts.py and grouped_experts.py: five launches. Where weights are rounded,
         those of experts are, too."""
+        self._needs_tiles_by_rows("models with experts")
 
         def bind(
             gate_up: torch.Tensor, down: torch.Tensor, routing: Routing, options: ExpertOptions = PLAIN_EXPERTS
@@ -87,6 +95,7 @@ class GpuOperators:
     @property
     def quantised_experts(self) -> QuantisedExperts:
         """The same with quantised_experts.py: five launches, too."""
+        self._needs_tiles_by_rows("models with experts")
 
         def bind(
             gate_up: QuantisedStack, down: QuantisedStack, routing: Routing, options: ExpertOptions = PLAIN_EXPERTS
@@ -114,6 +123,7 @@ class GpuOperators:
 
     def mixture(self, experts: Sequence[ExpertParts], routing: Routing) -> None:
         """None: grouped_experts has most experts; the others are called one by one."""
+        self._needs_tiles_by_rows("models with experts")
         return None
 
     def recorder(self) -> LayerRecorder:
@@ -128,6 +138,7 @@ class GpuOperators:
     @property
     def state_kernels(self) -> StateKernels:
         """The kernels in Triton."""
+        self._needs_tiles_by_rows("models with recurrent layers")
         return state_kernels
 
     def linear(self, weight: Matrix, bias: torch.Tensor | None) -> LinearFunction:
@@ -145,7 +156,8 @@ class GpuOperators:
 
     def _linear(self, weight: Matrix, bias: torch.Tensor | None) -> LinearFunction:
         if isinstance(weight, torch.Tensor):
-            return self._products.bind(weight, bias)
+            return self._products.bind(weight.contiguous() if self._products.is_batch_invariant else weight, bias)
+        self._needs_tiles_by_rows("quantised weights")
         codes = packed(weight)
         if codes is None:
             return quantised_linear(weight, bias, lambda part: lambda x: F.linear(x, part))
@@ -153,6 +165,7 @@ class GpuOperators:
 
     def linear_by_head(self, weights: torch.Tensor) -> LinearFunction:
         """One batched product of cuBLAS."""
+        self._needs_tiles_by_rows("latent attention")
         return products_by_head(weights)
 
     def head(self, weight: Matrix, bias: torch.Tensor | None) -> LinearFunction:
@@ -170,11 +183,13 @@ class GpuOperators:
         """Both read the same table. One that is rounded here is kept beside it, as its rows are too inexact for
         embeddings."""
         if isinstance(table, QuantisedMatrix) and (codes := packed(table)) is not None:
+            self._needs_tiles_by_rows("quantised weights")
             return self._quantised.embedding(codes), self._quantised.bind(codes, None)
         return self.embedding(table), self.head(table, None)
 
     def adapter_product(self, shape: AdapterShape) -> GpuAdapterProduct:
         """The Triton kernels of adapters.py: two launches."""
+        self._needs_tiles_by_rows("adapters")
         return GpuAdapterProduct(shape)
 
     def rms_norm(self, weight: torch.Tensor, eps: float) -> NormFunction:
@@ -216,5 +231,5 @@ class GpuOperators:
         return None
 
     def argmax(self, logits: torch.Tensor) -> torch.Tensor:
-        """logits [R, vocab] -> [R] int64; of equal logits the first."""
-        return logits.argmax(dim=-1)
+        """As Operators.argmax."""
+        return likeliest_tokens(logits)

@@ -31,6 +31,8 @@ _TIMED_BYTES = 512 * 2**20
 _TOLERANCE = 0.02
 #: Multiprocessors that tiles are chosen for on CPU, in tests.
 _UNKNOWN_MULTIPROCESSORS = 4
+#: Rows of each launch where a row's bits must not depend on the number of rows.
+_INVARIANT_ROWS = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,8 +58,23 @@ class Product:
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         """x [R, in] -> [R, out], newly allocated."""
+        if self._products.is_batch_invariant:
+            return self._by_blocks(x)
         tiles = self.tiles(len(x))
         return self._products.library(x, self.weight, self.bias) if tiles is None else self.own(x, tiles)
+
+    def _by_blocks(self, x: torch.Tensor) -> torch.Tensor:
+        """Every row by the same kernel and tile, in as many launches as that takes."""
+        tiles = self._products.tiles(self.shape, 1)
+        assert tiles is not None
+        output = torch.empty((len(x), self.shape.channels), dtype=x.dtype, device=x.device)
+        workspace = self._products.workspace(x.device)
+        for rows, results in zip(x.split(_INVARIANT_ROWS), output.split(_INVARIANT_ROWS), strict=True):
+            self._products.multiply(
+                rows, self.weight, self.bias, results, workspace, tiles,
+                norm=None, activation=Activation.NONE, is_added=False,
+            )  # fmt: skip
+        return output
 
     def tiles(self, num_rows: int) -> ProductTiles | None:
         """The tiles of skinny_product for that many rows; None: cuBLAS computes them."""
@@ -82,7 +99,7 @@ class Product:
 
     def folds(self, num_rows: int) -> bool:
         """As FoldingProduct.folds."""
-        return self.tiles(num_rows) is not None
+        return not self._products.is_batch_invariant and self.tiles(num_rows) is not None
 
     def fused(self, x: torch.Tensor, norm: InputNorm | None, activation: Activation) -> torch.Tensor:
         """As FoldingProduct.fused."""
@@ -110,6 +127,9 @@ class Products:
     num_multiprocessors: int | None = None  #: None: those of the device
     architecture: int | None = None  #: likewise; whose table is read
     tables: Path = TABLES
+    #: A row has the same bits beside any number of rows: all products are ours, with one tile for each shape, and no
+    #: operator is folded in, since that is possible for few rows only.
+    is_batch_invariant: bool = False
     #: Until `choose`; weights are not kept alive.
     _unsettled: dict[_Shape, list[weakref.ref[Product]]] = field(default_factory=dict)
     _chosen: dict[_Shape, Mapping[int, ProductTiles]] = field(default_factory=dict)  #: row count -> tiles
@@ -157,6 +177,8 @@ class Products:
         formula = skinny_product.formula_tiles(
             shape.size, shape.channels, shape.dtype.itemsize, self.num_multiprocessors or multiprocessors_of(device)
         )
+        if self.is_batch_invariant:
+            return dict.fromkeys(ROW_COUNTS, formula)
         chosen = {}
         for count in ROW_COUNTS:
             key = ProductKey.of(shape.dtype, shape.size, shape.channels, count)

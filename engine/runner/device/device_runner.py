@@ -12,7 +12,7 @@ T = tokens of a step, B = its sequences, S = slots.
 import logging
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
@@ -107,19 +107,22 @@ class DeviceRunner:
         max_in_flight: int = 2,
         max_graph_rows: int = MAX_GRAPH_ROWS,
         shares_prefixes: bool = False,
+        is_batch_invariant: bool = False,
         prompt_attention: PromptAttention | None = None,
         adapter_points: AdapterPoints | None = None,
         memory: torch.Tensor | None = None,
     ) -> None:
         """kernels_name: for logs and metrics. max_running: number of slots. mirror: layout of the host memory for pages
         that are swapped out. operators: the ones that the model was built with. shares_prefixes: sequences may begin
-        with the same pages. prompt_attention: the layers whose prompts a library attends; None: there are none.
-        adapter_points: the model's; None: it has no adapters. memory: of a pool that other models share,
-        [plan.pool_bytes] uint8; None: of its own."""
+        with the same pages. is_batch_invariant: each token of a prompt is attended like a decode, so that its bits do
+        not depend on the tokens that are computed with it. prompt_attention: the layers whose prompts a library
+        attends; None: there are none. adapter_points: the model's; None: it has no adapters. memory: of a pool that
+        other models share, [plan.pool_bytes] uint8; None: of its own."""
         self.limits = limits
         self.max_in_flight = max_in_flight
         self.pool_plan = plan
         self.mirror_plan = mirror
+        self._is_batch_invariant = is_batch_invariant
         self._model = model
         self._adapter_points = adapter_points
         self._kernels = kernels
@@ -366,6 +369,14 @@ class DeviceRunner:
             max_context=shares.max_prompt_context,
             prompt_lengths=shares.prompt_lengths,
         )
+        if self._is_batch_invariant:
+            layout = replace(
+                layout,
+                slots=inputs.token_slots.to(torch.int32),
+                context_lengths=(inputs.positions + 1).to(torch.int32),
+                num_decodes=len(inputs.token_ids),
+                query_starts=None,
+            )
         attention = backend.begin(layout)
         if self._adapter_points is not None:
             self._adapter_points.begin(adapters)

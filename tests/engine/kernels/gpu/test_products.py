@@ -133,3 +133,19 @@ def test_products_that_were_never_chosen_do_not_keep_weights_alive(device: torch
     del product, weight
     gc.collect()
     assert alive() is None
+
+
+def test_a_row_has_the_same_bits_in_any_number_of_rows_where_that_is_asked_for(device: torch.device) -> None:
+    products = Products(is_batch_invariant=True, library=no_library)
+    product = products.bind(WEIGHT.to(device), torch.ones(48, device=device))
+    products.choose(None)
+    x = rows(37, device)
+    together = product(x)
+    assert_near(together, F.linear(x, product.weight, product.bias))
+    assert not product.folds(1)
+    for row in (0, 15, 16, 36):
+        assert torch.equal(product(x[row : row + 1]), together[row : row + 1])
+
+
+def no_library(*arguments: object) -> torch.Tensor:
+    raise AssertionError("cuBLAS takes another kernel for another number of rows")

@@ -44,10 +44,17 @@ class InterpretedOperators(GpuOperators):
 
     @property
     def state_kernels(self) -> StateKernels:
+        assert super().state_kernels is state_kernels
         return opaque_kernels(state_kernels)
 
-    def __init__(self, *, has_int8_weights: bool = False, has_int4_weights: bool = False) -> None:
-        products = Products(multiply=opaque(skinny_product.multiply))
+    def __init__(
+        self,
+        *,
+        has_int8_weights: bool = False,
+        has_int4_weights: bool = False,
+        is_batch_invariant: bool = False,
+    ) -> None:
+        products = Products(multiply=opaque(skinny_product.multiply), is_batch_invariant=is_batch_invariant)
         quantised = QuantisedProducts(
             products.workspace,
             multiply=opaque(quantised_product.multiply),
@@ -106,7 +113,11 @@ def triton_runner(
     kernels = SimpleNamespace(**{name: opaque(getattr(gpu, name)) for name in gpu.__all__})
     machinery = Machinery(kernels, "triton", TapeRecorder, FixedGauge(), timer, warms_up=warms_up)
     weights = settings.pop("weights", "auto")
-    operators = InterpretedOperators(has_int8_weights=weights == "int8", has_int4_weights=weights == "int4")
+    operators = InterpretedOperators(
+        has_int8_weights=weights == "int8",
+        has_int4_weights=weights == "int4",
+        is_batch_invariant=bool(settings.get("batch_invariant")),
+    )
     return device_runner(folder, machinery, operators, **settings)
 
 
