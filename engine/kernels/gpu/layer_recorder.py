@@ -26,14 +26,16 @@ _PRODUCTS = Product | QuantisedProduct
 class FoldingProduct(Protocol):
     """A product that can have its neighbours folded in."""
 
-    takes_norm: bool  #: also a norm before it
-
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         """The product alone: x [R, in] -> [R, out]."""
         ...
 
     def folds(self, num_rows: int) -> bool:
-        """Whether the two methods below serve for that many rows."""
+        """Whether `fused` without a norm and `add` serve for that many rows."""
+        ...
+
+    def takes_norm(self, num_rows: int) -> bool:
+        """Whether `fused` also takes a norm, where `folds` is true."""
         ...
 
     def fused(self, x: torch.Tensor, norm: InputNorm | None, activation: Activation) -> torch.Tensor:
@@ -60,7 +62,7 @@ class _Stream:
         if activation is None or not product.folds(len(self.rows)):
             return None
         folded = None
-        if self.num_squares and isinstance(norm, RMSNorm) and product.takes_norm:
+        if self.num_squares and isinstance(norm, RMSNorm) and product.takes_norm(len(self.rows)):
             folded = InputNorm(norm.float_weight, norm.eps, self.num_squares)
         rows = self.rows if folded is not None else norm(self.rows, self.update)
         return product.fused(rows, folded, activation)
