@@ -1,4 +1,4 @@
-"""Decoder layers for steps of few rows, with each product's neighbours folded into it where skinny_product or
+"""Decoder layers for decode steps, with each product's neighbours folded into it where skinny_product or
 quantised_product computes it.
 
 A layer of Llama then takes seven launches instead of ten: norm and product of heads; pages; attention and its merge;
