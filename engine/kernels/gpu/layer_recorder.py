@@ -1,8 +1,8 @@
 """Decoder layers for decode steps, with each product's neighbours folded into it where skinny_product or
 quantised_product computes it.
 
-A layer of Llama then takes seven launches instead of ten: norm and product of heads; pages; attention and its merge;
-product and addition; norm, product and activation; product and addition. The sums of squares of the stream go from the
+A layer of Llama then takes six launches instead of nine: norm and product of heads; pages; attention; product and
+addition; norm, product and activation; product and addition. The sums of squares of the stream go from the
 product that adds to it to the product that reads its norm. Where cuBLAS computes a product, its neighbours are kernels
 of their own, as in larger steps.
 """
