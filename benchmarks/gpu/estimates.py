@@ -100,7 +100,7 @@ def invariant_s(limits: Limits, config: dict[str, Any], num_rows: int, context: 
     layers, head = product_parameters(config)
     products_s = limits.seconds(2 * (blocks * layers + head_blocks * head)) / _WEIGHTS_SHARE
     contexts_s = parts.pop("attention") / _CONTEXTS_SHARE
-    more_per_layer = _PRODUCTS_PER_LAYER * (blocks - 1) + 2 * (-(-num_rows // _ATTENDED_ROWS) - 1)
+    more_per_layer = _PRODUCTS_PER_LAYER * (blocks - 1) + -(-num_rows // _ATTENDED_ROWS) - 1
     launches = (LAUNCHES_PER_LAYER + more_per_layer) * config["num_hidden_layers"] + LAUNCHES_PER_STEP + head_blocks - 1
     return products_s + contexts_s + sum(parts.values()) / _ROWS_SHARE + launches * _LAUNCH_S
 
