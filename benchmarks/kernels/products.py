@@ -1,4 +1,4 @@
-"""The matrix products of decode steps: those of every layer and of the output head. Up to 16 rows by our kernel, beside
+"""The matrix products of decode steps: those of every layer and of the output head. Up to 64 rows by our kernel, beside
 cuBLAS; with more rows by cuBLAS, as the engine computes them.
 
 Weights come from memory in every step, and are read once; so few rows are bound by bytes, many by operations.
@@ -52,7 +52,7 @@ def _ours(rows: int, size: int, outputs: int) -> Make:
         if rows > MAX_ROWS:
             return lambda: F.linear(x, weight)
         output, workspace = x.new_empty(rows, outputs), ProductWorkspace.allocate(device)
-        tiles = formula_tiles(size, outputs, weight.itemsize, num_multiprocessors(device))
+        tiles = formula_tiles(size, outputs, rows, weight.itemsize, num_multiprocessors(device))
         return lambda: multiply(x, weight, None, output, workspace, tiles)
 
     return make

@@ -17,7 +17,7 @@ from benchmarks.kernels.case import Call
 from benchmarks.kernels.timing import Clock, WallClock
 from engine.kernels.gpu.attention_tiles import AttentionTiles, formula_tiles
 from engine.kernels.gpu.merge_states import merge_states
-from engine.kernels.gpu.paged_attention import Parts, launch
+from engine.kernels.gpu.paged_attention import Parts, can_merge, launch
 from engine.kernels.gpu.tuning import Key, as_entry
 
 #: Shapes of one class: the tiles are chosen for all of them together.
@@ -124,10 +124,12 @@ def call_with(tiles: AttentionTiles, shape: Shape, s: PagedStep) -> Call:
     operands = (s.query, s.pages, s.page_table, s.slots, s.context_lengths, s.output, s.options, None)
     if shape.queries > 1:
         return lambda: launch("mixed", tiles, *operands, starts=s.query_starts)
-    parts = Parts(s.workspace, s.workspace.outputs.shape[2], s.workspace.counts[0])
+    limit, are_merged = s.workspace.outputs.shape[2], can_merge(s.pages, s.output)
+    parts = Parts(s.workspace, limit, s.workspace.counts[0], are_merged=are_merged)
 
     def call() -> None:
         launch("decode", tiles, *operands, parts=parts)
-        merge_states(s.workspace.outputs, s.workspace.lse, parts.counts, s.output)
+        if not are_merged:
+            merge_states(s.workspace.outputs, s.workspace.lse, parts.counts, s.output)
 
     return call

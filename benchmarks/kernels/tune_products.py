@@ -52,8 +52,8 @@ def sweep(
             print(f"products of {size} x {channels}: not tuned, the time was over", flush=True)
             continue
         weight = torch.randn(channels, size, device=device).to(dtype)
-        formula = formula_tiles(size, channels, weight.itemsize, num_multiprocessors)
         for num_rows in ROW_COUNTS:
+            formula = formula_tiles(size, channels, num_rows, weight.itemsize, num_multiprocessors)
             x = torch.randn(num_rows, size, device=device).to(dtype)
             expected, output = F.linear(x, weight), x.new_empty(num_rows, channels)
             library_us = clock.microseconds(partial(F.linear, x, weight))

@@ -16,11 +16,11 @@ from benchmarks.kernels.timing import Clock, WallClock
 from benchmarks.kernels.tune_products import Weights
 from benchmarks.models import layer_products
 from engine.kernels.gpu.quantised_product import CodeTiles, multiply, tiles_of
-from engine.kernels.gpu.skinny_product import MAX_ROWS, ProductWorkspace
+from engine.kernels.gpu.skinny_product import ROW_TILES, ProductWorkspace
 from engine.kernels.gpu.tuning import ProductKey, as_entry
 
 #: One row for all numbers of rows in the smallest tile; then tiles of more rows.
-ROWS = (MAX_ROWS, 64, 256)
+ROWS = (ROW_TILES[0], 64, 256)
 _MODELS = ("qwen3-0.6b", "llama-3.1-8b")
 _LEAST_GAIN = 0.02
 _TOLERANCE = 0.02
@@ -82,7 +82,7 @@ def sweep(
 def candidates(formula: CodeTiles, num_rows: int) -> Iterator[CodeTiles]:
     """The formula's tiles, and others around them that the workspace has room for."""
     yield formula
-    if num_rows <= MAX_ROWS:
+    if num_rows <= ROW_TILES[0]:
         for splits in (formula.splits // 2, 2 * formula.splits):
             if 1 <= splits <= _MAX_SPLITS:
                 yield replace(formula, splits=splits)

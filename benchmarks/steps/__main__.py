@@ -1,10 +1,12 @@
 """What a step costs the CPU while the model runs on a GPU: microseconds of the engine and of its runner, without a GPU.
 
 python -m benchmarks.steps [--rows 1,16,64,256] [--quick] [--against FOLDER] [--json FILE]
+python -m benchmarks.steps --nodes [--rows 1,16,17,32,64,256]
 
 The device computes nothing (idle_device.py), so that the host's work alone counts. Then each step takes 2 ms of the
 device, and a second thread always has work: what the engine's thread loses to it, by the interpreter's switch interval.
 --against: the tree of another commit, measured in turns with this one, each in processes of its own.
+--nodes: nothing is timed; prints the nodes of the graphs that such steps replay, by kind, for two models.
 """
 
 import argparse
@@ -23,7 +25,7 @@ from typing import Any
 os.environ["TRITON_INTERPRET"] = "0"  # before Triton is imported
 
 from benchmarks.steps.idle_device import IdleDevice, Launches
-from benchmarks.steps.load import DEVICE_S, LAYERS, PARAMS, PROMPT_TOKENS, Engine, Kind, busy_thread
+from benchmarks.steps.load import DEVICE_S, LAYERS, MODELS, PARAMS, PROMPT_TOKENS, Engine, Kind, busy_thread
 from cli.bench import record
 
 RESULT = Path(__file__).parent.parent / "results" / "steps.json"
@@ -38,6 +40,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--rows", default="1,16,64,256")
     parser.add_argument("--steps", type=int, default=150, help="at each point")
     parser.add_argument("--quick", action="store_true", help="few points: to see that everything runs")
+    parser.add_argument("--nodes", action="store_true", help="count the nodes of graphs, and time nothing")
     parser.add_argument("--against", type=Path, metavar="FOLDER", help="a checkout of another commit")
     parser.add_argument("--json", type=Path, help=f"default: {RESULT.name} beside the other results")
     chosen = parser.parse_args(arguments)
@@ -45,6 +48,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         compare(chosen.against.resolve(), sys.argv[1:] if arguments is None else list(arguments), chosen.json or RESULT)
         return
     rows = [1, 4] if chosen.quick else [int(count) for count in chosen.rows.split(",")]
+    if chosen.nodes:
+        print_nodes(rows)
+        return
     num_steps = 5 if chosen.quick else chosen.steps
     settings = {"layers": LAYERS, "prompt_tokens": PROMPT_TOKENS, "steps": num_steps, "device_ms": 1e3 * DEVICE_S}
     document = record.document("steps", settings, [])  # before: the commit that the run started with
@@ -62,6 +68,28 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def describe(launches: Launches) -> dict[str, int]:
     """Its figures, and the launches of each layer if there are fewer outside the layers than there are layers."""
     return {**asdict(launches), "total": launches.total, "each_layer": launches.total // LAYERS}
+
+
+def print_nodes(rows: Sequence[int]) -> None:
+    """A table of the nodes of decode graphs, and of the pieces of steps with as many tokens of prompts, in Markdown."""
+    device = IdleDevice()
+    print("| model | graph | kernels | products of cuBLAS | torch's operators | nodes |\n|---|---|---|---|---|---|")
+    with tempfile.TemporaryDirectory(prefix="agon-steps-") as folder:
+        for name, model in MODELS.items():
+            device.recorded.clear()
+            device.recorded_pieces.clear()
+            runner = Engine(Path(folder) / name, device, max(rows), model).runner
+            buckets = runner.decode_graphs.buckets
+            decodes = dict(zip(buckets.all(), device.recorded, strict=True))
+            pieces = dict(zip(reversed(runner.prompt_graphs.counts), device.recorded_pieces, strict=True))
+            tokens = [min(count for count in pieces if count >= wanted) for wanted in rows if wanted <= max(pieces)]
+            for kind, graphs in (
+                ("decode of {} rows", {count: decodes[buckets.bucket_for(count)] for count in rows}),
+                ("pieces of {} tokens", {count: pieces[count] for count in dict.fromkeys(tokens)}),
+            ):
+                for count, nodes in graphs.items():
+                    numbers = (nodes.kernels, nodes.products, nodes.torch, nodes.total)
+                    print(f"| {name} | {kind.format(count)} | {' | '.join(map(str, numbers))} |", flush=True)
 
 
 def measure_alone(engine: Engine, rows: Sequence[int], num_steps: int) -> list[dict[str, Any]]:

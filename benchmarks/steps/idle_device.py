@@ -136,6 +136,7 @@ class IdleDevice:
         self.operators = IdleOperators()
         self._num_replays = 0
         self.recorded: list[Launches] = []  #: nodes of each graph, in the order of recording
+        self.recorded_pieces: list[Launches] = []  #: likewise of each recording in pieces, all pieces together
 
     @contextmanager
     def counting(self) -> Any:
@@ -164,7 +165,9 @@ class IdleDevice:
             nonlocal num_pieces
             num_pieces += 1
 
-        program(cut)
+        with self.counting() as launches:
+            program(cut)
+        self.recorded_pieces.append(launches)
         return [self._replay] * num_pieces
 
     def alias(self, tensor: torch.Tensor) -> torch.Tensor:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from benchmarks.gpu.shapes import QWEN3_600M
+from benchmarks.gpu.shapes import CONFIGS, QWEN3_600M
 from benchmarks.models import write_model
 from benchmarks.steps.idle_device import IdleDevice, Launches
 from engine.batch import StepOutput, StepPlan
@@ -26,8 +26,7 @@ from engine.text.tokenizer import IncrementalDetokenizer
 
 Kind = Literal["decode", "mixed"]
 #: The layers and head norms of Qwen3-0.6B, with few channels and tokens, since nothing is computed.
-MODEL: dict[str, Any] = {
-    **QWEN3_600M,
+_FEW_CHANNELS = {
     "vocab_size": 4096,
     "hidden_size": 64,
     "intermediate_size": 128,
@@ -36,6 +35,9 @@ MODEL: dict[str, Any] = {
     "head_dim": 64,
     "max_position_embeddings": 8192,
 }
+MODEL: dict[str, Any] = {**QWEN3_600M, **_FEW_CHANNELS}
+#: Likewise; whose graphs have as many nodes as those of the models of these names.
+MODELS = {"qwen3-0.6b": MODEL, "llama-3.1-8b": {**CONFIGS["llama-3.1-8b"], **_FEW_CHANNELS}}
 LAYERS: int = MODEL["num_hidden_layers"]
 _LONG = {"max_tokens": 4096, "ignore_eos": True, "skip_special_tokens": False}
 PARAMS = {

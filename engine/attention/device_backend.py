@@ -35,8 +35,6 @@ _LEAST_PART = 64
 #: Queries times heads of a key/value head in a tile of prompts. Prompts are read in parts in steps whose tiles fill no
 #: more than half of the multiprocessors.
 _PROMPT_TILE = 128
-#: Rows of a step whose layers run with their operators folded: the most that products of few rows have.
-MAX_RECORDED_ROWS = 16
 _WORKSPACE_BYTES = 256 * 2**20
 
 
@@ -179,8 +177,7 @@ class DeviceBackend:
 
     def begin(self, layout: DeviceLayout) -> "DeviceStep":
         """A step over these rows; nothing is computed yet."""
-        is_small = layout.query_starts is None and layout.num_decodes <= MAX_RECORDED_ROWS
-        return (SmallStep if is_small else DeviceStep)(self, layout)
+        return (DecodeStep if layout.query_starts is None else DeviceStep)(self, layout)
 
     def shape(self, layer_id: int) -> AttentionShape:
         """The heads of that layer."""
@@ -359,8 +356,9 @@ class DeviceStep:
         self._backend.attend(layer_id, qkv, heads, rotation, head_norms, self._layout, self._memory)
 
 
-class SmallStep(DeviceStep):
-    """A step of few rows, each of one token: recorded layers run with their operators folded (RunsRecordings)."""
+class DecodeStep(DeviceStep):
+    """A step of one token for each row: recorded layers run with their operators folded into products, where a product
+    can have them for as many rows (RunsRecordings)."""
 
     def run_recorded(
         self,

@@ -57,6 +57,7 @@ class SplitWorkspace:
     outputs: torch.Tensor  #: [rows, H, splits, C] float32
     lse: torch.Tensor  #: [rows, H, splits] float32: log of the sum of exponentials; -inf: the part was empty
     counts: torch.Tensor  #: [2, rows * splits] int32: number of states of each row, of those the ones of its prefix
+    arrivals: torch.Tensor  #: [rows * H] int32: programs that have written their parts; zero between calls
 
     @classmethod
     def allocate(
@@ -67,6 +68,7 @@ class SplitWorkspace:
             torch.empty((num_rows, num_heads, num_splits, value_dim), dtype=torch.float32, device=device),
             torch.empty((num_rows, num_heads, num_splits), dtype=torch.float32, device=device),
             torch.zeros((2, num_rows * num_splits), dtype=torch.int32, device=device),
+            torch.zeros(num_rows * num_heads, dtype=torch.int32, device=device),
         )
 
     def shaped(self, num_rows: int, num_splits: int) -> "SplitWorkspace":
@@ -75,7 +77,10 @@ class SplitWorkspace:
         outputs, lse = (num_rows, num_heads, num_splits, value_dim), (num_rows, num_heads, num_splits)
         size = num_rows * num_heads * num_splits
         return SplitWorkspace(
-            self.outputs.view(-1)[: size * value_dim].view(outputs), self.lse.view(-1)[:size].view(lse), self.counts
+            self.outputs.view(-1)[: size * value_dim].view(outputs),
+            self.lse.view(-1)[:size].view(lse),
+            self.counts,
+            self.arrivals,
         )
 
 

@@ -13,7 +13,8 @@ heads. Online softmax (Milakov and Gimelshein 2018) to the base 2, because exp2 
 instruction and exp is not.
 
 Parts (Flash-Decoding, Dao et al. 2023): several programs may share the tokens that a tile reads. Each part has a state
-of its own, the output and the log of the sum of exponentials, and merge_states joins them. The length of a part depends
+of its own, the output and the log of the sum of exponentials. In decode and suffix mode the program of a tile that
+finishes last merges them, unless the tile has many channels; else merge_states does. The length of a part depends
 on these tokens, in mixed mode also on the number of the row's queries, and never on the batch: MIN_PART tokens, or more
 if there would be more than max_parts parts, in mixed mode for all tiles of the row together. The grid's third dimension
 Z decides nothing: each program computes every Z-th part of its tile.
@@ -31,10 +32,13 @@ import triton
 import triton.language as tl
 
 from engine.kernels.gpu.dependent_launch import wait_for_previous
+from engine.kernels.gpu.merge_states import merged
 from engine.kernels.gpu.owner_of_tile import owner_of_tile
 
 _LOG2_E = tl.constexpr(1.4426950408889634)
 _LN_2 = tl.constexpr(0.6931471805599453)
+#: Channels of the heads whose states are merged at once: 32 registers of a thread hold those of eight states.
+_MERGED_CHANNELS = tl.constexpr(512)
 
 
 @triton.jit
@@ -161,6 +165,43 @@ def _read_tiles(
     return accumulator, row_max, row_sum, page_ids
 
 
+@triton.jit
+def _merge_parts(
+    states_ptr,
+    lse_ptr,
+    merged_ptr,
+    arrivals_ptr,
+    num_programs,
+    num_states,
+    head_stride,
+    state_stride,
+    lse_head_stride,
+    merged_head_stride,
+    GROUP_SIZE: tl.constexpr,
+    HEAD_DIM: tl.constexpr,
+    BLOCK_D: tl.constexpr,
+):
+    """Called by each of num_programs programs behind its last state of a tile of one query. The one that calls last
+    merges all states of the tile's heads, which begin at states_ptr and lse_ptr, into merged_ptr, and zeroes the
+    counter."""
+    MOST_HEADS: tl.constexpr = max(_MERGED_CHANNELS // BLOCK_D, 1)
+    BLOCK_H: tl.constexpr = min(triton.next_power_of_2(GROUP_SIZE), MOST_HEADS)
+    channels = tl.arange(0, BLOCK_D)[None, :]
+    tl.debug_barrier()  # the states of all threads lie before the arrival of one of them
+    if tl.atomic_add(arrivals_ptr, 1, sem="acq_rel", scope="gpu") == num_programs - 1:
+        for first in range(0, GROUP_SIZE, BLOCK_H):
+            heads = (first + tl.arange(0, BLOCK_H))[:, None]
+            own_heads = tl.minimum(heads, GROUP_SIZE - 1)
+            states = merged(
+                states_ptr + own_heads * head_stride + channels, lse_ptr + own_heads * lse_head_stride, num_states,
+                state_stride, HEAD_DIM, BLOCK_D, BLOCK_H,
+            )  # fmt: skip
+            is_stored = (heads < GROUP_SIZE) & (channels < HEAD_DIM)
+            merged_ptrs = merged_ptr + own_heads * merged_head_stride + channels
+            tl.store(merged_ptrs, states.to(merged_ptr.dtype.element_ty), mask=is_stored)
+        tl.store(arrivals_ptr, 0)
+
+
 @triton.jit(
     # Values that change from step to step or with the batch must not be specialised on.
     do_not_specialize=[
@@ -193,6 +234,8 @@ def attend_pages(
     lse_ptr,
     counts_ptr,
     earlier_ptr,
+    merged_ptr,
+    arrivals_ptr,
     slopes_ptr,
     sinks_ptr,
     key_scales_ptr,
@@ -209,6 +252,8 @@ def attend_pages(
     output_part_stride,
     lse_stride,
     lse_head_stride,
+    merged_stride,
+    merged_head_stride,
     scale_page_stride,
     scale_head_stride,
     scale_token_stride,
@@ -243,7 +288,8 @@ def attend_pages(
     HEAD_DIM: channels of a value; TURNED_DIM: those of a key before the ones that are its value, 0: values are stored.
     num_owners: sequences or groups in starts; 0 without starts. HAS_PARTS: output and lse are the workspace, float32;
     the states of a row's parts are written from earlier[row] on (None: from 0 on), and counts[row] becomes the number
-    of all states up to the last of them. UPCAST: products in float32, for the interpreter, which has no bfloat16
+    of all states up to the last of them. merged_ptr: receives the result, with arrivals [rows * H], zeros; None: the
+    states are not merged. UPCAST: products in float32, for the interpreter, which has no bfloat16
     products.
     """
     BLOCK_Q: tl.constexpr = BLOCK_M // GROUP_SIZE
@@ -314,7 +360,8 @@ def attend_pages(
         if head_tile == 0 and first_part == 0:
             num_states = tl.zeros((BLOCK_M,), tl.int32) + first_state + num_parts
             tl.store(counts_ptr + rows, num_states, mask=is_row & (tile_rows % GROUP_SIZE == 0))
-        if first_part >= num_parts:
+        # A row without tokens of its own has one program: it merges the states that there are.
+        if first_part >= (num_parts if merged_ptr is None else tl.maximum(num_parts, 1)):
             return
     else:
         num_parts = 1
@@ -426,3 +473,16 @@ def attend_pages(
             tl.store(lse_ptrs, (row_max + tl.log2(sums)) * _LN_2, mask=is_row)
         output_ptrs = output_ptr + part_places[:, None] + channels[None, :]
         tl.store(output_ptrs, accumulator.to(output_ptr.dtype.element_ty), mask=is_element)
+
+    if merged_ptr is not None:
+        head = head_tile * GROUP_SIZE
+        row = owner.to(tl.int64)
+        _merge_parts(
+            output_ptr + row * output_stride + head * output_head_stride,
+            lse_ptr + row * lse_stride + head * lse_head_stride,
+            merged_ptr + row * merged_stride + head * merged_head_stride,
+            arrivals_ptr + owner * tl.num_programs(1) + head_tile,
+            tl.minimum(part_step, tl.maximum(num_parts, 1)),
+            first_state + num_parts,
+            output_head_stride, output_part_stride, lse_head_stride, merged_head_stride, GROUP_SIZE, HEAD_DIM, BLOCK_D,
+        )  # fmt: skip

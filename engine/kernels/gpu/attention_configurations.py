@@ -7,7 +7,7 @@ import torch
 import triton
 
 from engine.kernels.gpu.attend_pages import attend_pages
-from engine.kernels.gpu.attention_tiles import AttentionTiles, Mode, heads_of_tile, tiles_for
+from engine.kernels.gpu.attention_tiles import AttentionTiles, Mode, heads_of_tile, merges_parts, tiles_for
 from engine.kernels.gpu.compilation import ARCHITECTURES, Compilation, Expectation
 
 _DTYPES = {
@@ -26,6 +26,8 @@ _STRIDES = (
     "output_stride",
     "output_head_stride",
     "output_part_stride",
+    "merged_stride",
+    "merged_head_stride",
 )
 _COUNTS = (
     "table_stride",
@@ -66,6 +68,12 @@ class Attention:
         """Query heads of a tile."""
         return heads_of_tile(self.group_size, self.head_dim)
 
+    @property
+    def are_merged(self) -> bool:
+        """Whether programs merge the states of their tiles."""
+        is_of_one = self.has_parts and self.mode in ("decode", "suffix")
+        return is_of_one and merges_parts(self.tile_heads, self.head_dim)
+
     def tiles(self, architecture: int) -> AttentionTiles:
         """Tile sizes for an architecture (80, 89, 90)."""
         dtypes = (_DTYPES[self.dtype], _DTYPES[self.page_dtype])
@@ -104,6 +112,8 @@ def _compilation(attention: Attention, tiles: AttentionTiles, architectures: tup
         "lse_ptr": "*fp32" if a.has_parts else None,
         "counts_ptr": "*i32" if a.has_parts else None,
         "earlier_ptr": "*i32" if a.mode == "suffix" else None,
+        "merged_ptr": f"*{a.dtype}" if a.are_merged else None,
+        "arrivals_ptr": "*i32" if a.are_merged else None,
         "slopes_ptr": "*fp32" if a.has_alibi else None,
         "sinks_ptr": "*fp32" if a.has_sinks else None,
         "key_scales_ptr": "*fp32" if has_scales else None,

@@ -20,6 +20,9 @@ _PROMPT_PART_TOKENS = 512
 _PROGRAMS_PER_MULTIPROCESSOR = 32
 #: Programs of mixed steps that run on a multiprocessor at once; tiles of 64 rows and more leave no room for a second.
 _SMALL_TILES_AT_ONCE = 2
+#: Channels of all heads of a tile whose parts one program merges: eight times those of a program of merge_states, which
+#: has half as many threads.
+_MOST_MERGED_CHANNELS = 2048
 
 Mode = Literal["decode", "mixed", "prefix", "suffix"]
 
@@ -114,6 +117,12 @@ def formula_tiles(
 def _most_rows(head_dim: int) -> int:
     """Rows of a tile whose sums leave registers for all else."""
     return 32 if head_dim > 256 else 64 if head_dim > 128 else 128
+
+
+def merges_parts(tile_heads: int, value_dim: int) -> bool:
+    """Whether the programs of a tile of one query merge its parts themselves. More channels would take one program
+    about as long as a launch."""
+    return tile_heads * triton.next_power_of_2(value_dim) <= _MOST_MERGED_CHANNELS
 
 
 def most_parts(tiles: AttentionTiles, window: int | None, max_parts: int, num_queries: int = 1) -> int:

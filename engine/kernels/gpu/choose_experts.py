@@ -9,6 +9,7 @@ import triton
 import triton.language as tl
 
 from engine.kernels.gpu.compilation import Compilation, Expectation
+from engine.kernels.gpu.dependent_launch import launch_options, wait_for_previous
 from engine.kernels.operators import ExpertGroups, Routing
 
 #: Choices read at once: those of most decode steps; those of prompts.
@@ -53,11 +54,13 @@ def _choose(
     BLOCK_G: tl.constexpr,
     BLOCK_E: tl.constexpr,
     BLOCK_C: tl.constexpr,
+    WAITS: tl.constexpr,
 ):
     """Grid (T). scores [T, E] -> chosen experts [T, C], the most probable first, and their weights [T, C].
 
     A block holds BLOCK_G groups of BLOCK_E experts, so that each group begins at a multiple of BLOCK_E.
     """
+    wait_for_previous(WAITS)
     row = tl.program_id(0).to(tl.int64)
     GROUP_SIZE: tl.constexpr = NUM_EXPERTS // NUM_GROUPS
     places = tl.arange(0, BLOCK_G * BLOCK_E)
@@ -112,8 +115,9 @@ def _choose(
 
 
 @triton.jit(do_not_specialize=["num_choices"])
-def _order(chosen_ptr, order_ptr, starts_ptr, num_choices, BLOCK: tl.constexpr):
+def _order(chosen_ptr, order_ptr, starts_ptr, num_choices, BLOCK: tl.constexpr, WAITS: tl.constexpr):
     """Grid (E). Each program finds the choices of its expert: how many there are of those before, then their places."""
+    wait_for_previous(WAITS)
     expert = tl.program_id(0)
     places = tl.arange(0, BLOCK)
     before = tl.zeros((BLOCK,), tl.int32)
@@ -171,6 +175,7 @@ def choose_experts(scores: torch.Tensor, routing: Routing) -> tuple[torch.Tensor
             BLOCK_G=block_g,
             BLOCK_E=block_e,
             BLOCK_C=triton.next_power_of_2(routing.num_chosen),
+            **launch_options(scores.device),
             num_warps=_num_warps(block_g * block_e),
         )
     return chosen, weights
@@ -187,8 +192,9 @@ def order_by_expert(chosen: torch.Tensor, num_experts: int) -> tuple[torch.Tenso
     num_choices = chosen.numel()
     order = torch.empty((num_choices,), dtype=torch.int32, device=chosen.device)
     starts = torch.empty((num_experts,), dtype=torch.int32, device=chosen.device)
+    options = launch_options(chosen.device)
     block, num_warps = (_FEW_CHOICES, 4) if num_choices <= _FEW_CHOICES else (_MANY_CHOICES, 8)
-    _order[(num_experts,)](chosen, order, starts, num_choices, BLOCK=block, num_warps=num_warps)
+    _order[(num_experts,)](chosen, order, starts, num_choices, BLOCK=block, **options, num_warps=num_warps)
     return order, starts
 
 

@@ -18,6 +18,7 @@ import triton
 import triton.language as tl
 
 from engine.kernels.gpu.compilation import Compilation, Expectation
+from engine.kernels.gpu.dependent_launch import launch_options, wait_for_previous
 from engine.kernels.gpu.mamba import softplus
 from engine.kernels.gpu.owner_of_tile import owner_of_tile
 from engine.kernels.state_kernels import DeltaWeights, StatesInPlace
@@ -71,9 +72,11 @@ def _prepare(
     BLOCK_KEYS: tl.constexpr,
     CHUNK: tl.constexpr,
     PRECISION: tl.constexpr,
+    WAITS: tl.constexpr,
 ):
     """Grid (chunks, H). Writes the inverses of 1 + A, times beta of their columns, and the weights with which queries
     read each u: both [chunks, H, C, C] float32. Sequences of fewer than least_tokens tokens have none."""
+    wait_for_previous(WAITS)
     chunk, head = tl.program_id(0), tl.program_id(1)
     row = owner_of_tile(query_starts_ptr, num_rows, chunk, CHUNK)
     first = tl.load(query_starts_ptr + row)
@@ -134,9 +137,11 @@ def _advance_chunks(
     BLOCK: tl.constexpr,
     CHUNK: tl.constexpr,
     PRECISION: tl.constexpr,
+    WAITS: tl.constexpr,
 ):
     """Grid (B, H, blocks of V). Writes what the queries read, [T, H, V] float32, and updates the states [H, D, V] in
     place, of the sequences that have inverses."""
+    wait_for_previous(WAITS)
     row, head = tl.program_id(0), tl.program_id(1)
     page = tl.load(page_ids_ptr + row)
     first = tl.load(query_starts_ptr + row)
@@ -215,6 +220,7 @@ def advance_chunks(
         least_tokens,
         **sizes,
         PRECISION=precision,
+        **launch_options(qkv.device),
         num_warps=4,
     )
     _advance_chunks[(num_rows, num_heads, triton.cdiv(value_dim, _BLOCK_VALUES))](
@@ -236,6 +242,7 @@ def advance_chunks(
         VALUE_DIM=value_dim,
         BLOCK=_BLOCK_VALUES,
         PRECISION=precision,
+        **launch_options(qkv.device),
         num_warps=8,
         num_stages=2,
     )

@@ -7,6 +7,7 @@ import triton
 import triton.language as tl
 
 from engine.kernels.gpu.compilation import Compilation, Expectation
+from engine.kernels.gpu.dependent_launch import launch_options, wait_for_previous
 from engine.kernels.gpu.packed_codes import CodeForm, Kind, PackedCodes, Scales, group_scales, weights_of, words_for
 
 _ROWS_OF_A_TABLE = 4  #: ids point anywhere: few rows a program give more programs
@@ -32,9 +33,11 @@ def _dequantise(
     SIZE: tl.constexpr,
     WORDS: tl.constexpr,
     BLOCK_N: tl.constexpr,
+    WAITS: tl.constexpr,
 ):
     """Grid (blocks of rows, blocks of inputs). words, scales: as PackedCodes has them. output [num_rows, SIZE]: the
     weights of outputs first, first + 1, ..., or of those that ids_ptr [num_rows] has. order_ptr [SIZE] or None."""
+    wait_for_previous(WAITS)
     SLOTS: tl.constexpr = 8 if (KIND == 0 or KIND == 3) else 4
     BLOCK_K: tl.constexpr = SLOTS * WORDS
     NUM_BLOCKS: tl.constexpr = (SIZE + BLOCK_K - 1) // BLOCK_K
@@ -101,6 +104,7 @@ def _launch(matrix: PackedCodes, ids: torch.Tensor | None, first: int, output: t
         OUTPUTS=matrix.num_outputs,
         **matrix.form.constants(),
         BLOCK_N=block_n,
+        **launch_options(output.device),
         num_warps=4,
     )
 

@@ -15,6 +15,7 @@ import triton.language as tl
 
 from engine.kernels.gpu.compilation import Compilation, Expectation
 from engine.kernels.gpu.delta_chunks import LENGTH_EPS, advance_chunks
+from engine.kernels.gpu.dependent_launch import launch_options, wait_for_previous
 from engine.kernels.gpu.mamba import _silu, softplus
 from engine.kernels.state_kernels import DeltaWeights, StatesInPlace
 
@@ -70,10 +71,12 @@ def _advance(
     BLOCK_KEYS: tl.constexpr,
     BLOCK: tl.constexpr,
     BY_CHANNEL: tl.constexpr,
+    WAITS: tl.constexpr,
 ):
     """Grid (B, H, blocks of V). Writes what the queries read, [T, H, V] float32, and updates the states [H, D, V] in
     place; of sequences of no more than most_tokens tokens. BY_CHANNEL: a head has a step and a bias for each channel of
     its key, not one."""
+    wait_for_previous(WAITS)
     row, head = tl.program_id(0), tl.program_id(1)
     page = tl.load(page_ids_ptr + row)
     token = tl.load(query_starts_ptr + row).to(tl.int64)
@@ -133,9 +136,11 @@ def _gated_norm(
     BLOCK: tl.constexpr,
     BLOCK_TOKENS: tl.constexpr,
     HAS_SILU: tl.constexpr,
+    WAITS: tl.constexpr,
 ):
     """Grid (blocks of tokens, H). Writes output [T, H, V]. HAS_SILU: the gate is silu of the given one, else its
     sigmoid."""
+    wait_for_previous(WAITS)
     tokens = (tl.program_id(0) * BLOCK_TOKENS + tl.arange(0, BLOCK_TOKENS))[:, None].to(tl.int64)
     head = tl.program_id(1)
     values = tl.arange(0, BLOCK)[None, :]
@@ -226,6 +231,7 @@ def _launch(
         BLOCK_KEYS=triton.next_power_of_2(key_dim),
         BLOCK=_BLOCK_VALUES,
         BY_CHANNEL=is_by_channel,
+        **launch_options(qkv.device),
         num_warps=1,
     )
     if states.max_queries >= _LEAST_CHUNKED and not is_by_channel:
@@ -242,6 +248,7 @@ def _launch(
         BLOCK=triton.next_power_of_2(value_dim),
         BLOCK_TOKENS=_NORM_TOKENS,
         HAS_SILU=not is_by_channel,
+        **launch_options(qkv.device),
         num_warps=4,
     )
     return output

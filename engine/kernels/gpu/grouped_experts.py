@@ -17,6 +17,7 @@ import triton.language as tl
 
 from engine.kernels.gpu.choose_experts import order_by_expert
 from engine.kernels.gpu.compilation import Compilation, Expectation
+from engine.kernels.gpu.dependent_launch import launch_options, wait_for_previous
 from engine.kernels.operators import PLAIN_EXPERTS, ClampedGate, ExpertOptions, TanhGelu
 
 #: Tiles of rows beside each other in the grid: those of one expert read the same weights at about the same time.
@@ -86,6 +87,7 @@ def _multiply(
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr,
+    WAITS: tl.constexpr,
 ):
     """Grid (tiles of rows beside each other, blocks of outputs, groups of such tiles).
 
@@ -94,6 +96,7 @@ def _multiply(
     order of the choices. bias [E, outputs of the product] or None. LIMIT: of a clamped gate, with its ALPHA; None: the
     gate is silu, or gelu in its tanh form if IS_GELU.
     """
+    wait_for_previous(WAITS)
     tile = tl.program_id(2) * tl.num_programs(0) + tl.program_id(0)
     expert, first_row, end_row = tile_rows(starts_ptr, tile, num_choices, NUM_EXPERTS, BLOCK_E, BLOCK_M)
     if first_row >= end_row:
@@ -134,8 +137,17 @@ def _multiply(
 
 
 @triton.jit
-def _add(outputs_ptr, weights_ptr, output_ptr, NUM_CHOSEN: tl.constexpr, SIZE: tl.constexpr, BLOCK: tl.constexpr):
+def _add(
+    outputs_ptr,
+    weights_ptr,
+    output_ptr,
+    NUM_CHOSEN: tl.constexpr,
+    SIZE: tl.constexpr,
+    BLOCK: tl.constexpr,
+    WAITS: tl.constexpr,
+):
     """Grid (T, blocks of SIZE). outputs [T, C, SIZE], weights [T, C] float32 -> their sum [T, SIZE], in order."""
+    wait_for_previous(WAITS)
     row = tl.program_id(0).to(tl.int64)
     columns = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     is_column = columns < SIZE
@@ -204,6 +216,7 @@ def grouped_experts(
                 options.gate,
                 is_gated=is_gated,
             ),
+            **launch_options(x.device),
             num_warps=tiles.num_warps,
             num_stages=tiles.num_stages,
         )
@@ -270,7 +283,14 @@ def weighted_sum(
     multiply(x, activated, ordered, is_gated=True)
     multiply(activated, outputs, ordered, is_gated=False)
     _add[(num_tokens, triton.cdiv(hidden, _SUM_BLOCK))](
-        outputs, weights, output, NUM_CHOSEN=num_chosen, SIZE=hidden, BLOCK=_SUM_BLOCK, num_warps=4
+        outputs,
+        weights,
+        output,
+        NUM_CHOSEN=num_chosen,
+        SIZE=hidden,
+        BLOCK=_SUM_BLOCK,
+        **launch_options(x.device),
+        num_warps=4,
     )
     return output
 

@@ -13,6 +13,7 @@ import triton
 import triton.language as tl
 
 from engine.kernels.gpu.compilation import Compilation, Expectation
+from engine.kernels.gpu.dependent_launch import launch_options, wait_for_previous
 from engine.kernels.gpu.mamba import softplus
 from engine.kernels.state_kernels import ScanHeads, StatesInPlace
 
@@ -50,9 +51,11 @@ def _advance_chunks(
     BLOCK_STATES: tl.constexpr,
     CHUNK: tl.constexpr,
     PRECISION: tl.constexpr,
+    WAITS: tl.constexpr,
 ):
     """Grid (B, H, blocks of P). Writes output [T, H P] and updates the states [H, P, S] in place, of sequences of
     least_tokens tokens or more."""
+    wait_for_previous(WAITS)
     row, head = tl.program_id(0), tl.program_id(1)
     page = tl.load(page_ids_ptr + row)
     first = tl.load(query_starts_ptr + row)
@@ -131,6 +134,7 @@ def advance_chunks(
         BLOCK_STATES=max(triton.next_power_of_2(num_states), 16),
         CHUNK=_CHUNK,
         PRECISION="ieee" if x.dtype == torch.float32 else "tf32",
+        **launch_options(x.device),
         num_warps=8,
         num_stages=2,
     )

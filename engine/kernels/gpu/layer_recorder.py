@@ -1,8 +1,8 @@
-"""Decoder layers for steps of few rows, with each product's neighbours folded into it where skinny_product or
+"""Decoder layers for decode steps, with each product's neighbours folded into it where skinny_product or
 quantised_product computes it.
 
-A layer of Llama then takes seven launches instead of ten: norm and product of heads; pages; attention and its merge;
-product and addition; norm, product and activation; product and addition. The sums of squares of the stream go from the
+A layer of Llama then takes six launches instead of nine: norm and product of heads; pages; attention; product and
+addition; norm, product and activation; product and addition. The sums of squares of the stream go from the
 product that adds to it to the product that reads its norm. Where cuBLAS computes a product, its neighbours are kernels
 of their own, as in larger steps.
 """
@@ -26,14 +26,16 @@ _PRODUCTS = Product | QuantisedProduct
 class FoldingProduct(Protocol):
     """A product that can have its neighbours folded in."""
 
-    takes_norm: bool  #: also a norm before it
-
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         """The product alone: x [R, in] -> [R, out]."""
         ...
 
     def folds(self, num_rows: int) -> bool:
-        """Whether the two methods below serve for that many rows."""
+        """Whether `fused` without a norm and `add` serve for that many rows."""
+        ...
+
+    def takes_norm(self, num_rows: int) -> bool:
+        """Whether `fused` also takes a norm, where `folds` is true."""
         ...
 
     def fused(self, x: torch.Tensor, norm: InputNorm | None, activation: Activation) -> torch.Tensor:
@@ -60,7 +62,7 @@ class _Stream:
         if activation is None or not product.folds(len(self.rows)):
             return None
         folded = None
-        if self.num_squares and isinstance(norm, RMSNorm) and product.takes_norm:
+        if self.num_squares and isinstance(norm, RMSNorm) and product.takes_norm(len(self.rows)):
             folded = InputNorm(norm.float_weight, norm.eps, self.num_squares)
         rows = self.rows if folded is not None else norm(self.rows, self.update)
         return product.fused(rows, folded, activation)

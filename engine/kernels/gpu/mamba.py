@@ -12,6 +12,7 @@ import triton
 import triton.language as tl
 
 from engine.kernels.gpu.compilation import Compilation, Expectation
+from engine.kernels.gpu.dependent_launch import launch_options, wait_for_previous
 from engine.kernels.state_kernels import StatesInPlace
 
 _CONV_CHANNELS = 256
@@ -50,8 +51,10 @@ def _convolve_one(
     NUM_TAPS: tl.constexpr,
     HAS_SILU: tl.constexpr,
     BLOCK: tl.constexpr,
+    WAITS: tl.constexpr,
 ):
     """Grid (B, blocks of I). One token per sequence: writes its output and the new state in one launch."""
+    wait_for_previous(WAITS)
     row = tl.program_id(0)
     page = tl.load(page_ids_ptr + row)
     channels = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
@@ -96,9 +99,11 @@ def _convolve(
     HAS_SILU: tl.constexpr,
     BLOCK: tl.constexpr,
     BLOCK_TIMES: tl.constexpr,
+    WAITS: tl.constexpr,
 ):
     """Grid (B, blocks of tokens, blocks of I). Earlier inputs come from the step or from the state, which is only read
     here."""
+    wait_for_previous(WAITS)
     row = tl.program_id(0)
     page = tl.load(page_ids_ptr + row)
     first = tl.load(query_starts_ptr + row)
@@ -141,9 +146,11 @@ def _keep_last(
     NUM_CHANNELS: tl.constexpr,
     NUM_TAPS: tl.constexpr,
     BLOCK: tl.constexpr,
+    WAITS: tl.constexpr,
 ):
     """Grid (B, blocks of I), after _convolve. The state becomes the last K - 1 inputs; if the step has fewer tokens,
     older inputs move down in it."""
+    wait_for_previous(WAITS)
     row = tl.program_id(0)
     page = tl.load(page_ids_ptr + row)
     if page < 0:
@@ -225,9 +232,11 @@ def _scan(
     IS_PROMPT: tl.constexpr,
     BLOCK: tl.constexpr,
     BLOCK_STATES: tl.constexpr,
+    WAITS: tl.constexpr,
 ):
     """Grid (B, blocks of I). Writes output [T, I] and updates the states [I, S] in place. IS_PROMPT: a sequence may
     have more than one token."""
+    wait_for_previous(WAITS)
     row = tl.program_id(0)
     page = tl.load(page_ids_ptr + row)
     channels = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
@@ -292,12 +301,15 @@ def causal_conv(
     sizes = {"NUM_CHANNELS": num_channels, "NUM_TAPS": num_taps, "BLOCK": _CONV_CHANNELS}
     blocks = triton.cdiv(num_channels, _CONV_CHANNELS)
     inputs = x, taps, bias, states.pages, *pointers, output, *strides, output.stride(0)
+    options = launch_options(x.device)
     if states.max_queries == 1:
-        _convolve_one[(num_rows, blocks)](*inputs, **sizes, HAS_SILU=has_silu, num_warps=1)
+        _convolve_one[(num_rows, blocks)](*inputs, **sizes, HAS_SILU=has_silu, **options, num_warps=1)
         return output
     times = triton.cdiv(states.max_queries, _CONV_TIMES)
-    _convolve[(num_rows, times, blocks)](*inputs, **sizes, HAS_SILU=has_silu, BLOCK_TIMES=_CONV_TIMES, num_warps=4)
-    _keep_last[(num_rows, blocks)](x, states.pages, *pointers, *strides, **sizes, num_warps=1)
+    _convolve[(num_rows, times, blocks)](
+        *inputs, **sizes, HAS_SILU=has_silu, BLOCK_TIMES=_CONV_TIMES, **options, num_warps=4
+    )
+    _keep_last[(num_rows, blocks)](x, states.pages, *pointers, *strides, **sizes, **options, num_warps=1)
     return output
 
 
@@ -343,6 +355,7 @@ def selective_scan(
         IS_PROMPT=states.max_queries > 1,
         BLOCK=_SCAN_CHANNELS,
         BLOCK_STATES=triton.next_power_of_2(num_states),
+        **launch_options(x.device),
         num_warps=1,
     )
     return output

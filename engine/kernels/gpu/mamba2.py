@@ -12,6 +12,7 @@ import triton
 import triton.language as tl
 
 from engine.kernels.gpu.compilation import Compilation, Expectation
+from engine.kernels.gpu.dependent_launch import launch_options, wait_for_previous
 from engine.kernels.gpu.head_scan_chunks import advance_chunks
 from engine.kernels.gpu.mamba import softplus
 from engine.kernels.state_kernels import ScanHeads, StatesInPlace
@@ -61,9 +62,11 @@ def _scan(
     HEADS_OF_GROUP: tl.constexpr,
     BLOCK: tl.constexpr,
     BLOCK_STATES: tl.constexpr,
+    WAITS: tl.constexpr,
 ):
     """Grid (B, H, blocks of P). Writes output [T, H P] and updates the states [H, P, S] in place, of sequences of no
     more than most_tokens tokens."""
+    wait_for_previous(WAITS)
     row = tl.program_id(0)
     head = tl.program_id(1)
     page = tl.load(page_ids_ptr + row)
@@ -153,6 +156,7 @@ def head_scan(
         HEADS_OF_GROUP=num_heads // num_groups,
         BLOCK=block,
         BLOCK_STATES=block_states,
+        **launch_options(x.device),
         num_warps=1,
     )
     if states.max_queries >= _LEAST_CHUNKED:

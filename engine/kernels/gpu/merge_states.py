@@ -1,5 +1,6 @@
 """Merging attention states over disjoint tokens into one result: outputs weighted by their sums of exponentials
-(Flash-Decoding, Dao et al. 2023). One program per row and a few heads.
+(Flash-Decoding, Dao et al. 2023). One program per row and a few heads. attend_pages merges the parts of most decodes
+itself, with `merged`.
 
 A program reads as many states as its row has, eight at a time, in an order that depends on nothing else. So the bits of
 a row depend neither on other rows nor on the room for states.
@@ -16,10 +17,54 @@ from engine.kernels.gpu.launching import launch
 _LOG2_E = tl.constexpr(1.4426950408889634)
 
 #: States that are read together; contexts of up to 2,048 tokens have no more.
-_BLOCK_S = 8
+_BLOCK_S = tl.constexpr(8)
 #: Channels of a program's heads together: 32 registers of a thread hold those of eight states.
 _CHANNELS = 256
 _NUM_WARPS = 2
+
+
+@triton.jit
+def merged(
+    outputs_ptrs,
+    lse_ptrs,
+    num_states,
+    outputs_state_stride,
+    HEAD_DIM: tl.constexpr,
+    BLOCK_D: tl.constexpr,
+    BLOCK_H: tl.constexpr,
+):
+    """[BLOCK_H, BLOCK_D] float32 from the first num_states states of some heads, whose first states are at outputs_ptrs
+    [BLOCK_H, BLOCK_D] and lse_ptrs [BLOCK_H, 1]; zeros without states."""
+    is_channel = (tl.arange(0, BLOCK_D) < HEAD_DIM)[None, :]
+    total = tl.zeros((BLOCK_H, BLOCK_D), tl.float32)
+    total_sum = tl.zeros((BLOCK_H, 1), tl.float32)
+    total_max = tl.full((BLOCK_H, 1), float("-inf"), tl.float32)
+    for first in range(0, num_states, _BLOCK_S):
+        # States behind the last one are the last one again, with weight 0: loads without masks can wait together. They
+        # read the second-level cache, which has what other multiprocessors have just written.
+        outputs = ()
+        sums = ()
+        for i in tl.static_range(_BLOCK_S):
+            place = tl.minimum(first + i, num_states - 1)
+            ptrs = outputs_ptrs + place * outputs_state_stride
+            if HEAD_DIM == BLOCK_D:
+                outputs += (tl.load(ptrs, cache_modifier=".cg"),)  # type: ignore[assignment]
+            else:
+                outputs += (tl.load(ptrs, mask=is_channel, other=0.0, cache_modifier=".cg"),)  # type: ignore[assignment]
+            sums += (tl.load(lse_ptrs + place, cache_modifier=".cg"),)  # type: ignore[assignment]
+        new_max = total_max
+        for i in tl.static_range(_BLOCK_S):
+            new_max = tl.maximum(new_max, sums[i] * _LOG2_E)
+        shift = tl.where(new_max == float("-inf"), 0.0, new_max)
+        decay = tl.exp2(total_max - shift)
+        total *= decay
+        total_sum *= decay
+        for i in tl.static_range(_BLOCK_S):
+            weight = tl.where(first + i < num_states, tl.exp2(sums[i] * _LOG2_E - shift), 0.0)
+            total += outputs[i] * weight
+            total_sum += weight
+        total_max = new_max
+    return total / tl.where(total_sum > 0.0, total_sum, 1.0)
 
 
 @triton.jit(
@@ -43,7 +88,6 @@ def _merge_states(
     HEAD_DIM: tl.constexpr,
     BLOCK_D: tl.constexpr,
     BLOCK_H: tl.constexpr,
-    BLOCK_S: tl.constexpr,
     WAITS: tl.constexpr,
 ):
     """Grid (rows, H / BLOCK_H). outputs [rows, H, states, D] and lse [rows, H, states] float32, counts [rows] ->
@@ -53,41 +97,16 @@ def _merge_states(
     own_heads = tl.program_id(1) * BLOCK_H + tl.arange(0, BLOCK_H)
     heads = tl.minimum(own_heads, num_heads - 1)
     channels = tl.arange(0, BLOCK_D)
-    is_channel = (channels < HEAD_DIM)[None, :]
     num_states = tl.minimum(tl.load(counts_ptr + row), max_states)  # a row of no sequence may have any count
     outputs_ptrs = outputs_ptr + row * outputs_stride + (heads * outputs_head_stride)[:, None] + channels[None, :]
     lse_ptrs = lse_ptr + row * lse_stride + (heads * lse_head_stride)[:, None]
-    total = tl.zeros((BLOCK_H, BLOCK_D), tl.float32)
-    total_sum = tl.zeros((BLOCK_H, 1), tl.float32)
-    total_max = tl.full((BLOCK_H, 1), float("-inf"), tl.float32)
-    for first in range(0, num_states, BLOCK_S):
-        # States behind the last one are the last one again, with weight 0: loads without masks can wait together.
-        outputs = ()
-        sums = ()
-        for i in tl.static_range(BLOCK_S):
-            place = tl.minimum(first + i, num_states - 1)
-            ptrs = outputs_ptrs + place * outputs_state_stride
-            if HEAD_DIM == BLOCK_D:
-                outputs += (tl.load(ptrs),)  # type: ignore[assignment]
-            else:
-                outputs += (tl.load(ptrs, mask=is_channel, other=0.0),)  # type: ignore[assignment]
-            sums += (tl.load(lse_ptrs + place),)  # type: ignore[assignment]
-        new_max = total_max
-        for i in tl.static_range(BLOCK_S):
-            new_max = tl.maximum(new_max, sums[i] * _LOG2_E)
-        shift = tl.where(new_max == float("-inf"), 0.0, new_max)
-        decay = tl.exp2(total_max - shift)
-        total *= decay
-        total_sum *= decay
-        for i in tl.static_range(BLOCK_S):
-            weight = tl.where(first + i < num_states, tl.exp2(sums[i] * _LOG2_E - shift), 0.0)
-            total += outputs[i] * weight
-            total_sum += weight
-        total_max = new_max
-    divisor = tl.where(total_sum > 0.0, total_sum, 1.0)
-    merged = (total / divisor).to(output_ptr.dtype.element_ty)
+    states = merged(outputs_ptrs, lse_ptrs, num_states, outputs_state_stride, HEAD_DIM, BLOCK_D, BLOCK_H)
     output_ptrs = output_ptr + row * output_stride + (heads * output_head_stride)[:, None] + channels[None, :]
-    tl.store(output_ptrs, merged, mask=(own_heads < num_heads)[:, None] & is_channel)
+    tl.store(
+        output_ptrs,
+        states.to(output_ptr.dtype.element_ty),
+        mask=(own_heads < num_heads)[:, None] & (channels < HEAD_DIM)[None, :],
+    )
 
 
 def merge_states(outputs: torch.Tensor, lse: torch.Tensor, counts: torch.Tensor, output: torch.Tensor) -> None:
@@ -127,7 +146,7 @@ def merge_states(outputs: torch.Tensor, lse: torch.Tensor, counts: torch.Tensor,
 
 def _blocks(head_dim: int) -> tuple[dict[str, int], int]:
     block_d = triton.next_power_of_2(head_dim)
-    return {"BLOCK_D": block_d, "BLOCK_H": max(_CHANNELS // block_d, 1), "BLOCK_S": _BLOCK_S}, _NUM_WARPS
+    return {"BLOCK_D": block_d, "BLOCK_H": max(_CHANNELS // block_d, 1)}, _NUM_WARPS
 
 
 def shipped() -> list[Compilation]:

@@ -127,7 +127,7 @@ class GpuOperators:
         return None
 
     def recorder(self) -> LayerRecorder:
-        """Records layers for steps of few rows."""
+        """Records layers for decode steps."""
         return LayerRecorder({self.silu_mul: Activation.SILU_MUL, self.gelu_tanh_mul: Activation.GELU_TANH_MUL})
 
     def choose_products(self, timer: WorkTimer | None) -> None:

@@ -29,6 +29,7 @@ from engine.kernels.gpu.attention_tiles import (
     AttentionTiles,
     Mode,
     heads_of_tile,
+    merges_parts,
     most_parts,
     num_programs,
     prompt_parts,
@@ -54,6 +55,7 @@ class Parts:
     limit: int  #: no tile has more parts; in mixed mode all tiles of a row together
     counts: torch.Tensor  #: [rows] int32: receives the number of each row's states, with earlier ones
     earlier: torch.Tensor | None = None  #: [rows] int32: states that an earlier launch has written
+    are_merged: bool = False  #: into the result, by the programs themselves; in decode and suffix mode
 
 
 def attend_decode(
@@ -80,6 +82,7 @@ def attend_decode(
     limit = workspace.outputs.shape[2]
     has_parts = most_parts(tiles, options.most_tokens, limit) > 1
     counts = workspace.counts[0]
+    are_merged = can_merge(pages, output)
     launch(
         "decode",
         tiles,
@@ -91,9 +94,9 @@ def attend_decode(
         output,
         options,
         scales,
-        parts=Parts(workspace, limit, counts) if has_parts else None,
+        parts=Parts(workspace, limit, counts, are_merged=are_merged) if has_parts else None,
     )
-    if has_parts:
+    if has_parts and not are_merged:
         merge_states(workspace.outputs, workspace.lse, counts, output)
 
 
@@ -181,11 +184,13 @@ def launch(
         grid_tiles = len(query) // tile_queries + num_owners
     programs, max_parts = 1, 1
     strides: tuple[int, ...] = (*output.stride()[:2], 0, 0, 0)
-    lse, counts, earlier = None, None, None
+    lse, counts, earlier, merged, arrivals = None, None, None, None, None
     if parts is not None:
         most = most_parts(tiles, options.most_tokens, parts.workspace.lse.shape[2], tile_queries)
         programs = num_programs(grid_tiles, head_tiles, most, num_multiprocessors(query.device))
         max_parts, counts, earlier = parts.limit, parts.counts, parts.earlier
+        if parts.are_merged:
+            merged, arrivals = output, parts.workspace.arrivals
         output, lse = parts.workspace.outputs, parts.workspace.lse
         strides = (*output.stride()[:3], *lse.stride()[:2])
     scale_strides = (0, 0, 0) if scales is None else scales.key.stride()
@@ -201,6 +206,8 @@ def launch(
         lse,
         counts,
         earlier,
+        merged,
+        arrivals,
         options.alibi_slopes,
         options.sinks,
         None if scales is None else scales.key,
@@ -209,6 +216,7 @@ def launch(
         page_table.stride(0),
         *query.stride()[:2],
         *strides,
+        *((0, 0) if merged is None else merged.stride()[:2]),
         *scale_strides,
         num_owners,
         max_parts,
@@ -251,6 +259,11 @@ def step_tiles(
     sizes = (output.shape[2], _tile_heads(pages, output), max_queries)
     is_plain = options.most_tokens is None and options.softcap is None and pages.shape[1] == 2
     return tiles_for(mode, query.dtype, pages.dtype, *sizes, _architecture(query.device), is_plain)
+
+
+def can_merge(pages: torch.Tensor, output: torch.Tensor) -> bool:
+    """Whether programs merge the parts of decodes themselves."""
+    return merges_parts(_tile_heads(pages, output), output.shape[2])
 
 
 def _tile_heads(pages: torch.Tensor, output: torch.Tensor) -> int:
@@ -336,8 +349,9 @@ def check_workspace(output: torch.Tensor, workspace: SplitWorkspace) -> None:
     rows, num_heads, splits, value_dim = workspace.outputs.shape
     if (num_heads, value_dim) != tuple(output.shape[1:]):
         raise ValueError(f"workspace {list(workspace.outputs.shape)} is not for outputs {list(output.shape)}")
-    sizes = (tuple(workspace.lse.shape), tuple(workspace.counts.shape))
-    if sizes != ((rows, num_heads, splits), (2, rows * splits)):
-        raise ValueError(f"workspace: outputs {list(workspace.outputs.shape)}, lse and counts {sizes}")
-    if not all(tensor.is_contiguous() for tensor in (workspace.outputs, workspace.lse, workspace.counts)):
+    sizes = (tuple(workspace.lse.shape), tuple(workspace.counts.shape), tuple(workspace.arrivals.shape))
+    if sizes != ((rows, num_heads, splits), (2, rows * splits), (rows * num_heads,)):
+        raise ValueError(f"workspace: outputs {list(workspace.outputs.shape)}, lse, counts and arrivals {sizes}")
+    tensors = (workspace.outputs, workspace.lse, workspace.counts, workspace.arrivals)
+    if not all(tensor.is_contiguous() for tensor in tensors):
         raise ValueError("the tensors of a workspace must be contiguous")

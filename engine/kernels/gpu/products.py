@@ -17,14 +17,22 @@ import torch
 import torch.nn.functional as F
 
 from engine.kernels.gpu import skinny_product
-from engine.kernels.gpu.skinny_product import MAX_ROWS, Activation, InputNorm, ProductTiles, ProductWorkspace
+from engine.kernels.gpu.skinny_product import (
+    MAX_ROWS,
+    ROW_TILES,
+    Activation,
+    InputNorm,
+    ProductTiles,
+    ProductWorkspace,
+    formula_tiles,
+)
 from engine.kernels.gpu.tuning import TABLES, ProductKey, tuned_product
 from engine.kernels.operators import WorkTimer
 
 _log = logging.getLogger(__name__)
 
 #: Numbers of rows that are timed; a step takes the choice of the next larger one.
-ROW_COUNTS = (1, 2, 4, 8, MAX_ROWS)
+ROW_COUNTS = (1, 2, 4, 8, *ROW_TILES)
 #: Weights that are timed together: many times the second-level cache.
 _TIMED_BYTES = 512 * 2**20
 #: Largest difference from cuBLAS's results, as a share of the largest of them: a few roundings to 16 bits.
@@ -46,8 +54,6 @@ class _Shape:
 
 class Product:
     """x [R, in] -> x weight^T + bias [R, out]: the LinearFunction of CUDA."""
-
-    takes_norm = True
 
     def __init__(self, products: "Products", weight: torch.Tensor, bias: torch.Tensor | None) -> None:
         """Made by Products.bind. weight [out, in], bias [out]."""
@@ -100,6 +106,10 @@ class Product:
     def folds(self, num_rows: int) -> bool:
         """As FoldingProduct.folds."""
         return not self._products.is_batch_invariant and self.tiles(num_rows) is not None
+
+    def takes_norm(self, num_rows: int) -> bool:
+        """As FoldingProduct.takes_norm."""
+        return True
 
     def fused(self, x: torch.Tensor, norm: InputNorm | None, activation: Activation) -> torch.Tensor:
         """As FoldingProduct.fused."""
@@ -174,11 +184,10 @@ class Products:
         self, shape: _Shape, products: Sequence[Product], timer: WorkTimer | None
     ) -> Mapping[int, ProductTiles]:
         device = products[0].weight.device
-        formula = skinny_product.formula_tiles(
-            shape.size, shape.channels, shape.dtype.itemsize, self.num_multiprocessors or multiprocessors_of(device)
-        )
+        multiprocessors = self.num_multiprocessors or multiprocessors_of(device)
         if self.is_batch_invariant:
-            return dict.fromkeys(ROW_COUNTS, formula)
+            tiles = formula_tiles(shape.size, shape.channels, _INVARIANT_ROWS, shape.dtype.itemsize, multiprocessors)
+            return dict.fromkeys(ROW_COUNTS, tiles)
         chosen = {}
         for count in ROW_COUNTS:
             key = ProductKey.of(shape.dtype, shape.size, shape.channels, count)
@@ -186,8 +195,10 @@ class Products:
             if measured is not None:
                 if measured:
                     chosen[count] = ProductTiles(**measured)
-            elif timer is not None and self.is_faster(shape, products, formula, count, timer):
-                chosen[count] = formula
+            elif timer is not None:
+                tiles = formula_tiles(shape.size, shape.channels, count, shape.dtype.itemsize, multiprocessors)
+                if self.is_faster(shape, products, tiles, count, timer):
+                    chosen[count] = tiles
         return chosen
 
     def is_faster(

@@ -9,6 +9,7 @@ import torch
 import triton
 import triton.language as tl
 
+from engine.kernels.gpu.dependent_launch import launch_options, wait_for_previous
 from engine.kernels.gpu.grouped_experts import Ordered, check_biases, gated, tile_rows, weighted_sum
 from engine.kernels.gpu.packed_codes import CodeForm, PackedCodes, group_scales, packed, weights_of
 from engine.kernels.operators import PLAIN_EXPERTS, ClampedGate, ExpertOptions, TanhGelu
@@ -49,9 +50,11 @@ def _multiply(
     BLOCK_E: tl.constexpr,
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
+    WAITS: tl.constexpr,
 ):
     """Grid and rows as in grouped_experts; words and scales as PackedExperts has them, of NUM_OUTPUTS outputs, or twice
     as many, gates first, where IS_GATED. Sums are [BLOCK_N, BLOCK_M], stored transposed."""
+    wait_for_previous(WAITS)
     tile = tl.program_id(2) * tl.num_programs(0) + tl.program_id(0)
     expert, first_row, end_row = tile_rows(starts_ptr, tile, num_choices, NUM_EXPERTS, BLOCK_E, BLOCK_M)
     if first_row >= end_row:
@@ -226,6 +229,7 @@ def quantised_experts(
             **constants(
                 tiles, matrices.form, num_experts, num_chosen, num_outputs, x.dtype, options.gate, is_gated=is_gated
             ),
+            **launch_options(x.device),
             num_warps=tiles.num_warps,
             num_stages=tiles.num_stages,
         )

@@ -1,10 +1,10 @@
 """Matrix products of rows with quantised weights: codes are read packed and become weights in registers, the operand of
 the tensor cores that may come from there.
 
-A program multiplies a tile of the weights' rows with a tile of the rows of x. Up to 16 rows it is bound by reading the
+A program multiplies a tile of the weights' rows with a tile of the rows of x. Few rows are bound by reading the
 weights; as in skinny_product inputs are then divided among programs, and the norm before, activation and addition
-behind the product are part of it. With more rows weights are decoded once for each tile of rows. A row's bits depend
-on the number of rows, through the size of tiles, and not on other rows. R = rows.
+behind the product are part of it, the norm up to 64 rows. With more rows weights are decoded once for each tile of
+rows. A row's bits depend on the number of rows, through the size of tiles, and not on other rows. R = rows.
 """
 
 from dataclasses import dataclass
@@ -17,21 +17,20 @@ import triton.language as tl
 from engine.kernels.gpu.dependent_launch import launch_options, wait_for_previous
 from engine.kernels.gpu.packed_codes import CodeForm, PackedCodes, group_scales, weights_of
 from engine.kernels.gpu.skinny_product import (
-    MAX_PROGRAMS,
     MAX_ROWS,
     MAX_SQUARES,
-    MAX_TILE,
+    ROW_TILES,
+    SQUARES_STRIDE,
     Activation,
     InputNorm,
     ProductWorkspace,
     finish,
     inverse_rms,
+    most_splits,
     store_partial,
     sum_of_partials,
 )
 
-#: Partial sums that the workspace holds.
-_MAX_PARTIALS = MAX_PROGRAMS * MAX_TILE * MAX_ROWS
 _LARGEST_TILE_ROWS = 128
 _MOST_ROWS_OF_FOUR_WARPS = 64
 _FEWER_WORDS = 16
@@ -79,7 +78,7 @@ def _multiply(
 ):
     """Grid (tiles of outputs, SPLITS, tiles of rows). x [R, SIZE]; words and scales as PackedCodes has them, of OUTPUTS
     outputs, or 2 OUTPUTS with an ACTIVATION; output [R, OUTPUTS] is written, or added to (ADDS). Norm as in
-    skinny_product, with one tile of 16 rows."""
+    skinny_product, with one tile of rows."""
     tile = tl.program_id(0)
     split = tl.program_id(1)
     PARTS: tl.constexpr = 1 if ACTIVATION == 0 else 2
@@ -101,7 +100,7 @@ def _multiply(
     if norm_ptr is not None:
         numbers = tl.arange(0, BLOCK_SQUARES)
         is_number = (numbers < NUM_SQUARES)[:, None]
-        squares = tl.load(squares_ptr + numbers[:, None] * BLOCK_R + rows[None, :], mask=is_number, other=0.0)
+        squares = tl.load(squares_ptr + numbers[:, None] * SQUARES_STRIDE + rows[None, :], mask=is_number, other=0.0)
         if SCALES_FIRST:
             inverse = inverse_rms(squares, SIZE, eps)
             squares = None
@@ -167,18 +166,18 @@ def tiles_of(form: CodeForm, channels: int, num_rows: int, item_bytes: int, num_
     than multiprocessors, as in skinny_product.formula_tiles."""
     block_r = next(size for size in (16, 32, 64, 128) if size >= min(num_rows, _LARGEST_TILE_ROWS))
     if item_bytes == _FLOAT32_BYTES:  # no tensor cores: registers hold all three matrices
-        block_n, block_r, num_warps, num_stages = 32, MAX_ROWS, 4, 2
+        block_n, block_r, num_warps, num_stages = 32, ROW_TILES[0], 4, 2
     elif block_r <= _MOST_ROWS_OF_FOUR_WARPS:
         block_n, num_warps, num_stages = 64, 4, 4
         # Codes of 4 bits are bound by instructions; those for x and barriers are shared by twice as many weights.
         wide = triton.cdiv(channels, 2 * block_n)
-        can_be_wide = form.slots != _SLOTS_OF_BYTES and form.words > _FEWER_WORDS and block_r == MAX_ROWS
+        can_be_wide = form.slots != _SLOTS_OF_BYTES and form.words > _FEWER_WORDS and block_r == ROW_TILES[0]
         if can_be_wide and wide * form.num_blocks >= 2 * num_multiprocessors:
             block_n, num_warps = 2 * block_n, 8
     else:
         block_n, num_warps, num_stages = 128, 8, 2  # two programs at a time, within 99 KiB of shared memory each
     # Rows of x take shared memory as long as the inputs that are read at once.
-    read = form.words if block_r == MAX_ROWS or form.slots == _SLOTS_OF_BYTES else min(form.words, _FEWER_WORDS)
+    read = form.words if block_r == ROW_TILES[0] or form.slots == _SLOTS_OF_BYTES else min(form.words, _FEWER_WORDS)
     if form.group % read and form.group % _FEWER_WORDS == 0:
         read = _FEWER_WORDS  # one scale for what is read at once, not one for each input
     if form.group % read:
@@ -192,7 +191,7 @@ def tiles_of(form: CodeForm, channels: int, num_rows: int, item_bytes: int, num_
         blocks: int = triton.cdiv(num_tiles * splits, num_multiprocessors) * triton.cdiv(steps, splits)
         return blocks + (splits > 1) * (1 + 0.05 * splits)
 
-    most = min(16, max(steps // 2, 1), _most_splits(num_tiles, block_n * block_r))
+    most = min(16, max(steps // 2, 1), most_splits(num_tiles, block_n * block_r))
     splits = min(range(1, most + 1), key=cost)
     return CodeTiles(block_n, block_r, read, splits, num_warps, num_stages)
 
@@ -201,8 +200,9 @@ def _num_steps(form: CodeForm, read: int) -> int:
     return form.num_blocks * (form.words // read)
 
 
-def _most_splits(num_tiles: int, tile_size: int) -> int:
-    return max(min(MAX_PROGRAMS // num_tiles, _MAX_PARTIALS // (num_tiles * tile_size)), 1)
+def is_one_tile(num_rows: int, tiles: CodeTiles) -> bool:
+    """Whether norms and sums of squares can be part of the product: all rows are in one tile, of up to 64."""
+    return num_rows <= tiles.block_r <= MAX_ROWS
 
 
 def num_squares(num_outputs: int, tiles: CodeTiles) -> int:
@@ -222,11 +222,11 @@ def multiply(
     activation: Activation = Activation.NONE,
     is_added: bool = False,
 ) -> None:
-    """output [R, out] = activation(norm(x) weight^T + bias), or output += that (is_added). Up to 16 rows the new
+    """output [R, out] = activation(norm(x) weight^T + bias), or output += that (is_added). If is_one_tile the new
     output's sums of squares are stored in the workspace then.
 
     x [R, in], inputs in the order of the columns, rows may be strided; weight [channels, in], channels = out, or 2 out
-    with an activation; bias [channels] of the dtype of x. norm: only up to 16 rows.
+    with an activation; bias [channels] of the dtype of x. norm: only if is_one_tile.
     """
     (num_rows, size), num_outputs = x.shape, output.shape[1]
     num_parts = 1 if activation is Activation.NONE else 2
@@ -239,11 +239,11 @@ def multiply(
     assert x.stride(1) == output.stride(1) == 1
     assert x.dtype == output.dtype == weight.dtype
     assert norm is None or (norm.weight.shape == (size,) and norm.weight.is_contiguous())
-    assert norm is None or (norm.weight.dtype == torch.float32 and tiles.block_r == MAX_ROWS >= num_rows)
+    assert norm is None or (norm.weight.dtype == torch.float32 and is_one_tile(num_rows, tiles))
     num_tiles, num_row_tiles = triton.cdiv(num_outputs * num_parts, tiles.block_n), triton.cdiv(num_rows, tiles.block_r)
-    assert tiles.splits == 1 or (num_row_tiles == 1 and num_tiles <= MAX_PROGRAMS)
-    assert tiles.splits == 1 or num_tiles * tiles.splits * tiles.block_n * tiles.block_r <= _MAX_PARTIALS
-    has_squares = is_added and tiles.block_r == MAX_ROWS >= num_rows
+    assert tiles.splits == 1 or num_row_tiles == 1
+    assert tiles.splits <= most_splits(num_tiles, tiles.block_n * tiles.block_r)
+    has_squares = is_added and is_one_tile(num_rows, tiles)
     assert not has_squares or (num_parts == 1 and num_tiles <= MAX_SQUARES)
     if not num_rows:
         return

@@ -1,9 +1,9 @@
 """The products of a model with quantised weights, and who computes them: our kernel, or cuBLAS on weights that are
 decoded into a buffer just before.
 
-Up to 16 rows it is always our kernel, with the operators beside the product in it. For more rows the number from which
-cuBLAS takes over is chosen once for each shape of weights, between loading and the first step: by the architecture's
-table, else by timing both. Where nothing can be timed it is a fixed one.
+Up to 16 rows it is always our kernel. The operators beside a product are part of it, norms only up to 64 rows. For more
+rows the number from which cuBLAS takes over is chosen once for each shape of weights, between loading and the first
+step: by the architecture's table, else by timing both. Where nothing can be timed it is a fixed one.
 """
 
 import logging
@@ -19,19 +19,22 @@ from engine.kernels.gpu.dequantise import dequantise, rows_of
 from engine.kernels.gpu.packed_codes import CodeForm, PackedCodes
 from engine.kernels.gpu.products import architecture_of, multiprocessors_of
 from engine.kernels.gpu.quantised_product import CodeTiles, tiles_of
-from engine.kernels.gpu.skinny_product import MAX_ROWS, Activation, InputNorm, ProductWorkspace
+from engine.kernels.gpu.skinny_product import ROW_TILES, Activation, InputNorm, ProductWorkspace
 from engine.kernels.gpu.tuning import TABLES, ProductKey, tuned_product
 from engine.kernels.operators import LinearFunction, WorkTimer
 
 _log = logging.getLogger(__name__)
 
-#: Numbers of rows above MAX_ROWS at which both are timed, and from which on cuBLAS computes if nothing is timed.
+#: Numbers of rows at which both are timed, and from which on cuBLAS computes if nothing is timed.
 TIMED_ROWS = (64, 256, 1024)
 _LIBRARY_ROWS = 1024
 #: Decoded weights are multiplied in pieces of at most this size.
 _BUFFER_BYTES = 64 * 2**20
+#: Weights of more numbers take no norm above 16 rows: each program norms all rows of x, which costs instructions that
+#: are the bound of quantised products, and then more time than a launch (estimated for 64 rows).
+_MOST_NORMED = 1 << 24
 #: Numbers of rows that tables of tiles have entries for (ProductKey).
-ROW_COUNTS = (MAX_ROWS, 64, 256)
+ROW_COUNTS = (ROW_TILES[0], 64, 256)
 #: Largest difference from cuBLAS's results, as a share of the largest of them: a few roundings to 16 bits.
 _TOLERANCE = 0.02
 
@@ -43,7 +46,6 @@ class QuantisedProduct:
         """Made by QuantisedProducts.bind. bias [out], of the weight's dtype."""
         self.weight = weight
         self.bias = bias
-        self.takes_norm = weight.order is None  #: inputs of other columns would have other norm weights
         self._products = products
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
@@ -63,6 +65,11 @@ class QuantisedProduct:
         """As FoldingProduct.folds."""
         return self.tiles(num_rows) is not None
 
+    def takes_norm(self, num_rows: int) -> bool:
+        """As FoldingProduct.takes_norm. With act-order norm weights would have to be in that order, too."""
+        numbers = self.weight.num_outputs * self.weight.form.size
+        return self.weight.order is None and (num_rows <= ROW_TILES[0] or numbers <= _MOST_NORMED)
+
     def fused(self, x: torch.Tensor, norm: InputNorm | None, activation: Activation) -> torch.Tensor:
         """As FoldingProduct.fused."""
         tiles = self.tiles(len(x))
@@ -74,7 +81,9 @@ class QuantisedProduct:
         tiles = self.tiles(len(x))
         assert tiles is not None
         self._multiply(x, stream, tiles, None, Activation.NONE, is_added=True)
-        return quantised_product.num_squares(self.weight.num_outputs, tiles) if len(x) <= MAX_ROWS else 0
+        if not quantised_product.is_one_tile(len(x), tiles):
+            return 0
+        return quantised_product.num_squares(self.weight.num_outputs, tiles)
 
     def _new(self, x: torch.Tensor, tiles: CodeTiles, norm: InputNorm | None, activation: Activation) -> torch.Tensor:
         channels = self.weight.num_outputs

@@ -1,10 +1,10 @@
 """Decode attention of rows that share a prefix and its pages (cascade attention): the prefix is read once for all
 queries of a group, which fill a tile, instead of once per row.
 
-Three launches: the prefix of each group, the suffix of each row (the tokens behind the prefix), and merge_states over
-the parts of both. The states of a row's suffix lie behind those of its prefix. With n rows in a group the prefix costs
-n times fewer reads of keys and values; this pays from a few hundred shared tokens on. Results differ from
-attend_decode's in the last bits, and in the last bits between groupings.
+The prefix of each group is a launch. Another one reads the suffix of each row (the tokens behind the prefix), whose
+states lie behind those of its prefix, and merges both; where its tiles have too many channels for that, merge_states is
+a third one. With n rows in a group the prefix costs n times fewer reads of keys and values; this pays from a few
+hundred shared tokens on. Results differ from attend_decode's in the last bits, and in the last bits between groupings.
 
 B = rows, g = groups; the others as in engine/kernels/step_kernels.py.
 """
@@ -12,7 +12,15 @@ B = rows, g = groups; the others as in engine/kernels/step_kernels.py.
 import torch
 
 from engine.kernels.gpu.merge_states import merge_states
-from engine.kernels.gpu.paged_attention import Parts, check_rows, check_starts, check_step, launch, step_tiles
+from engine.kernels.gpu.paged_attention import (
+    Parts,
+    can_merge,
+    check_rows,
+    check_starts,
+    check_step,
+    launch,
+    step_tiles,
+)
 from engine.kernels.step_kernels import AttentionOptions, PageScales, SplitWorkspace
 
 
@@ -48,7 +56,9 @@ def attend_shared_prefix(
     parts = Parts(workspace, max_parts, counts=earlier)
     prefix_tiles = step_tiles("prefix", query, pages, output, len(slots), options)
     launch("prefix", prefix_tiles, *step, starts=group_starts, prefixes=prefix_lengths, parts=parts)
-    parts = Parts(workspace, max_parts, counts=counts, earlier=earlier)
+    are_merged = can_merge(pages, output)
+    parts = Parts(workspace, max_parts, counts=counts, earlier=earlier, are_merged=are_merged)
     suffix_tiles = step_tiles("suffix", query, pages, output, 1, options)
     launch("suffix", suffix_tiles, *step, prefixes=prefix_lengths, parts=parts)
-    merge_states(workspace.outputs, workspace.lse, counts, output)
+    if not are_merged:
+        merge_states(workspace.outputs, workspace.lse, counts, output)

@@ -1,9 +1,10 @@
-"""Matrix products of at most 16 rows, which are bound by reading the weights, with their neighbours folded in: the norm
+"""Matrix products of at most 64 rows, which are bound by reading the weights, with their neighbours folded in: the norm
 of the inputs, the activation of gates times ups, the addition to the residual stream.
 
-A program multiplies a tile of the weights' rows with all rows of x. Where there are fewer tiles than multiprocessors
-can hold, the inputs are divided among several programs (splits): each stores a partial sum, and the one that arrives
-last adds them in the order of the splits. So a row's bits depend on its own values alone, and on no count of rows.
+A program multiplies a tile of the weights' rows with all rows of x: a tile of 16, 32 or 64 rows. Where there are fewer
+tiles of weights than multiprocessors can hold, the inputs are divided among several programs (splits): each stores a
+partial sum, and the one that arrives last adds them in the order of the splits. So a row's bits depend on its own
+values and on the tiles, which are those of the next larger tile of rows, and on no other row.
 
 RMS norm: the product that adds to the stream also stores sums of squares of the new stream, one for each tile and row.
 The product that reads the stream multiplies by the norm's weights at once, and by the inverse root mean square at the
@@ -21,13 +22,18 @@ import triton.language as tl
 from engine.kernels.gpu.compilation import Compilation, Expectation
 from engine.kernels.gpu.dependent_launch import launch_options, wait_for_previous
 
-#: Rows of x that a program multiplies: the width of a tile of the tensor cores.
-MAX_ROWS = 16
-#: Workspace: programs that store partial sums, outputs of the largest tile, tiles that store sums of squares.
-MAX_PROGRAMS, MAX_TILE, MAX_SQUARES = 2048, 64, 1024
-_BLOCK_ROWS = tl.constexpr(MAX_ROWS)
+#: Rows of x that a program multiplies: the least is the width of a tile of the tensor cores.
+ROW_TILES = (16, 32, 64)
+MAX_ROWS = ROW_TILES[-1]
+#: Workspace: tiles that programs share, numbers of all their partial sums, tiles that store sums of squares.
+MAX_SHARED_TILES, MAX_PARTIALS, MAX_SQUARES = 2048, 2 << 20, 1024
+#: Sums of squares of a tile in the workspace, of which those of the step's rows are used.
+SQUARES_STRIDE = tl.constexpr(MAX_ROWS)
+#: Partial sums that a program adds at once: as many as registers can hold beside the sums.
+_SUMS_IN_FLIGHT = tl.constexpr(16384)
 #: 16-bit numbers in a cache line.
 _LINE = tl.constexpr(64)
+_FLOAT32_BYTES = 4
 
 
 class Activation(enum.IntEnum):
@@ -88,7 +94,7 @@ def finish(
     tl.store(output, rounded, mask=is_output)
     if output_squares_ptr is not None:
         kept = tl.where(is_output, rounded.to(tl.float32), 0.0)
-        tl.store(output_squares_ptr + tile * BLOCK_R + rows, tl.sum(kept * kept, axis=0))
+        tl.store(output_squares_ptr + tile * SQUARES_STRIDE + rows, tl.sum(kept * kept, axis=0))
 
 
 @triton.jit
@@ -110,8 +116,9 @@ def sum_of_partials(
     partial = tl.arange(0, BLOCK_N)[:, None] * BLOCK_R + tl.arange(0, BLOCK_R)[None, :]
     tile_ptr = partials_ptr + tile * SPLITS * BLOCK_N * BLOCK_R
     y = tl.zeros((BLOCK_N, BLOCK_R), tl.float32)
-    for first in range(0, tl.num_programs(1), 4):  # four loads in flight, whatever the number of splits
-        for number in tl.static_range(4):
+    AT_ONCE: tl.constexpr = min(4, _SUMS_IN_FLIGHT // (BLOCK_N * BLOCK_R))  # loads in flight
+    for first in range(0, tl.num_programs(1), AT_ONCE):
+        for number in tl.static_range(AT_ONCE):
             y += tl.load(
                 tile_ptr + (first + number) * BLOCK_N * BLOCK_R + partial,
                 mask=(first + number < SPLITS) & (partial >= 0),
@@ -158,13 +165,15 @@ def _multiply(
     SPLITS: tl.constexpr,
     STEPS: tl.constexpr,
     BLOCK_N: tl.constexpr,
+    BLOCK_R: tl.constexpr,
     BLOCK_K: tl.constexpr,
     PRECISION: tl.constexpr,
     WAITS: tl.constexpr,
 ):
     """Grid (tiles of outputs, SPLITS). x [R, SIZE], weight [OUTPUTS, SIZE, or 2 OUTPUTS with an ACTIVATION]; output
     [R, OUTPUTS] is written, or added to (ADDS). norm_ptr [SIZE]: the norm's weights, with sums of squares of x
-    [NUM_SQUARES, 16]; SCALES_FIRST: x is divided by its root mean square before it is rounded to the weights' dtype."""
+    [NUM_SQUARES, SQUARES_STRIDE]; SCALES_FIRST: x is divided by its root mean square before it is rounded to the
+    weights' dtype."""
     tile = tl.program_id(0)
     split = tl.program_id(1)
     PARTS: tl.constexpr = 1 if ACTIVATION == 0 else 2
@@ -176,19 +185,19 @@ def _multiply(
     if WAITS:
         _prefetch(weight_rows_ptr, split * STEPS * BLOCK_K, SIZE, BLOCK_K)
     wait_for_previous(WAITS)
-    rows = tl.arange(0, _BLOCK_ROWS)
+    rows = tl.arange(0, BLOCK_R)
     is_row = rows < num_rows
     squares = None
     if norm_ptr is not None:
         numbers = tl.arange(0, BLOCK_SQUARES)
         is_number = (numbers < NUM_SQUARES)[:, None]
-        squares = tl.load(squares_ptr + numbers[:, None] * _BLOCK_ROWS + rows[None, :], mask=is_number, other=0.0)
+        squares = tl.load(squares_ptr + numbers[:, None] * SQUARES_STRIDE + rows[None, :], mask=is_number, other=0.0)
         if SCALES_FIRST:
             inverse = inverse_rms(squares, SIZE, eps)
             squares = None
 
     x_rows_ptr = x_ptr + rows.to(tl.int64)[:, None] * x_stride
-    y = tl.zeros((BLOCK_N, _BLOCK_ROWS), tl.float32)
+    y = tl.zeros((BLOCK_N, BLOCK_R), tl.float32)
     for step in range(STEPS):
         inputs = (split * STEPS + step) * BLOCK_K + tl.arange(0, BLOCK_K)
         is_input = inputs < SIZE
@@ -205,13 +214,13 @@ def _multiply(
 
     is_last = True
     if SPLITS > 1:
-        is_last = store_partial(y, partials_ptr, counters_ptr, tile, split, SPLITS, BLOCK_N, _BLOCK_ROWS)
+        is_last = store_partial(y, partials_ptr, counters_ptr, tile, split, SPLITS, BLOCK_N, BLOCK_R)
     if is_last:
         if SPLITS > 1:
-            y = sum_of_partials(partials_ptr, counters_ptr, tile, SPLITS, BLOCK_N, _BLOCK_ROWS)
+            y = sum_of_partials(partials_ptr, counters_ptr, tile, SPLITS, BLOCK_N, BLOCK_R)
         finish(
             y, squares, bias_ptr, output_ptr, output_squares_ptr, output_stride, rows, num_rows, eps, tile,
-            SIZE, OUTPUTS, ACTIVATION, ADDS, BLOCK_N, _BLOCK_ROWS,
+            SIZE, OUTPUTS, ACTIVATION, ADDS, BLOCK_N, BLOCK_R,
         )  # fmt: skip
 
 
@@ -220,6 +229,7 @@ class ProductTiles:
     """How a product is divided among programs, and the programs' sizes."""
 
     block_n: int  #: rows of the weights in a tile; of gates and ups, half of them each
+    block_r: int  #: rows of x, one of ROW_TILES
     block_k: int  #: inputs that are multiplied at once
     splits: int  #: programs that share a tile
     num_warps: int
@@ -231,16 +241,16 @@ class ProductWorkspace:
     """Partial sums of products that are divided along their inputs, and sums of squares. One for all products of a
     device, which run one after another."""
 
-    partials: torch.Tensor  #: [programs * tile * 16] float32; holds nothing between products
+    partials: torch.Tensor  #: [MAX_PARTIALS] float32; holds nothing between products
     counters: torch.Tensor  #: [tiles] int32: programs that have arrived; zero between products
-    squares: torch.Tensor  #: [tiles, 16] float32: of the stream, from the product that adds to it to the next one
+    squares: torch.Tensor  #: [tiles, MAX_ROWS] float32: of the stream, from the product that adds to it to the next one
 
     @classmethod
     def allocate(cls, device: torch.device) -> "ProductWorkspace":
         """Allocates 8 MiB, for the largest products."""
         return cls(
-            torch.empty(MAX_PROGRAMS * MAX_TILE * MAX_ROWS, dtype=torch.float32, device=device),
-            torch.zeros(MAX_PROGRAMS, dtype=torch.int32, device=device),
+            torch.empty(MAX_PARTIALS, dtype=torch.float32, device=device),
+            torch.zeros(MAX_SHARED_TILES, dtype=torch.int32, device=device),
             torch.empty((MAX_SQUARES, MAX_ROWS), dtype=torch.float32, device=device),
         )
 
@@ -255,21 +265,38 @@ class InputNorm:
 
 
 @cache
-def formula_tiles(size: int, channels: int, item_bytes: int, num_multiprocessors: int) -> ProductTiles:
-    """Tiles for weights [channels, size]: so many splits that the busiest multiprocessor has the least to read. Beside
-    its share it pays for each split about as much as for reading two blocks."""
-    most_n, most_k = (64, 128) if item_bytes < 4 else (32, 32)  # float32 has no tensor cores: more would spill
-    block_n = min(max(triton.next_power_of_2(channels), 16), most_n)
+def formula_tiles(size: int, channels: int, num_rows: int, item_bytes: int, num_multiprocessors: int) -> ProductTiles:
+    """Tiles for up to 64 rows of x with weights [channels, size]: those whose busiest multiprocessor has the least to
+    read. A row of x comes from the second-level cache and costs about half of a row of weights; a program that shares a
+    tile pays about as much as for reading two blocks of 64 x 128, and what its partial sums take."""
+    block_r = next(rows for rows in ROW_TILES if rows >= num_rows)
+    if item_bytes == _FLOAT32_BYTES:  # no tensor cores: more would spill
+        sizes_n, most_k = (32,), 32 if block_r < MAX_ROWS else 16
+    else:  # two programs at a time, within 99 KiB of shared memory each
+        sizes_n, most_k = ((64,), 128) if block_r < MAX_ROWS else ((128, 64), 64)
     block_k = min(max(triton.next_power_of_2(size), 16), most_k)
-    num_tiles, steps = triton.cdiv(channels, block_n), triton.cdiv(size, block_k)
+    steps = triton.cdiv(size, block_k)
+    shares = [
+        (min(max(triton.next_power_of_2(channels), 16), block_n), splits)
+        for block_n in sizes_n
+        for splits in range(1, min(16, max(steps // 2, 1)) + 1)
+        if splits <= most_splits(triton.cdiv(channels, block_n), block_n * block_r)
+    ]
 
-    def cost(splits: int) -> float:
-        blocks: int = triton.cdiv(num_tiles * splits, num_multiprocessors) * triton.cdiv(steps, splits)
-        return blocks + (splits > 1) * (2 + 0.1 * splits)
+    def cost(share: tuple[int, int]) -> float:
+        block_n, splits = share
+        num_programs = triton.cdiv(channels, block_n) * splits
+        blocks: int = triton.cdiv(num_programs, num_multiprocessors) * triton.cdiv(steps, splits)
+        partials = (2 + 0.1 * splits * block_r / ROW_TILES[0]) * 64 * 128 if splits > 1 else 0.0
+        return blocks * block_k * (block_n + block_r / 2) + partials
 
-    most = min(16, max(steps // 2, 1), max(MAX_PROGRAMS // num_tiles, 1))
-    splits = min(range(1, most + 1), key=cost)
-    return ProductTiles(block_n, block_k, splits, num_warps=4, num_stages=4)
+    block_n, splits = min(shares, key=cost)
+    return ProductTiles(block_n, block_r, block_k, splits, num_warps=8 if block_n > 64 else 4, num_stages=4)
+
+
+def most_splits(num_tiles: int, tile_size: int) -> int:
+    """Most programs that can share each of so many tiles, in the room that the workspace has; at least 1."""
+    return max(MAX_PARTIALS // (num_tiles * tile_size), 1) if num_tiles <= MAX_SHARED_TILES else 1
 
 
 def num_squares(num_outputs: int, tiles: ProductTiles) -> int:
@@ -292,12 +319,12 @@ def multiply(
     """output [R, out] = activation(norm(x) weight^T + bias), or output += that (is_added), with sums of squares of the
     new output in the workspace.
 
-    x [R, in], R <= 16, rows may be strided; weight [channels, in] contiguous, of the same dtype, channels = out, or
+    x [R, in], R <= 64, rows may be strided; weight [channels, in] contiguous, of the same dtype, channels = out, or
     2 out with an activation; bias [channels].
     """
     (num_rows, size), (num_channels, num_outputs) = x.shape, (weight.shape[0], output.shape[1])
     num_parts = 1 if activation is Activation.NONE else 2
-    assert num_rows <= MAX_ROWS
+    assert num_rows <= tiles.block_r <= MAX_ROWS
     assert weight.shape == (num_parts * num_outputs, size)
     assert weight.is_contiguous()
     assert bias is None or (bias.shape == (num_channels,) and bias.is_contiguous())
@@ -307,8 +334,7 @@ def multiply(
     assert norm is None or (norm.weight.shape == (size,) and norm.weight.is_contiguous())
     assert norm is None or norm.weight.dtype == torch.float32
     num_tiles = triton.cdiv(num_channels, tiles.block_n)
-    assert num_tiles * tiles.splits <= MAX_PROGRAMS or tiles.splits == 1
-    assert tiles.block_n <= MAX_TILE
+    assert tiles.splits <= most_splits(num_tiles, tiles.block_n * tiles.block_r)
     assert not is_added or (num_parts == 1 and num_tiles <= MAX_SQUARES)
     if not num_rows:
         return
@@ -354,6 +380,7 @@ def _constants(
         "SPLITS": tiles.splits,
         "STEPS": triton.cdiv(triton.cdiv(size, tiles.block_k), tiles.splits),
         "BLOCK_N": tiles.block_n,
+        "BLOCK_R": tiles.block_r,
         "BLOCK_K": tiles.block_k,
         "PRECISION": "ieee",
     }
@@ -366,15 +393,28 @@ _H200 = 132
 def shipped() -> list[Compilation]:
     """Products of Llama-3.1-8B, Llama-3.2-1B and Qwen3-0.6B in all forms that a decode step has; Gemma's activation,
     float16 and float32."""
+    silu = Activation.SILU_MUL
     return [
         _compilation("Llama-3.1-8B qkv", "bf16", 4096, 6144, squares=64),
         _compilation("Llama-3.1-8B output", "bf16", 4096, 4096, is_added=True),
-        _compilation("Llama-3.1-8B gates and ups", "bf16", 4096, 14336, Activation.SILU_MUL, squares=64),
+        _compilation("Llama-3.1-8B gates and ups", "bf16", 4096, 14336, silu, squares=64),
         _compilation("Llama-3.1-8B down", "bf16", 14336, 4096, is_added=True),
         _compilation("Llama-3.1-8B head", "bf16", 4096, 128256),
         _compilation("Llama-3.2-1B down", "bf16", 8192, 2048, is_added=True),
         _compilation("Qwen3-0.6B output", "bf16", 2048, 1024, is_added=True),
+        *(
+            each
+            for rows in (32, 64)
+            for each in (
+                _compilation("Llama-3.1-8B qkv", "bf16", 4096, 6144, num_rows=rows, squares=64),
+                _compilation("Llama-3.1-8B gates and ups", "bf16", 4096, 14336, silu, rows, squares=64),
+                _compilation("Llama-3.1-8B down", "bf16", 14336, 4096, num_rows=rows, is_added=True),
+                _compilation("Qwen3-0.6B output", "bf16", 2048, 1024, num_rows=rows, is_added=True),
+                _compilation("Llama-3.2-1B qkv", "fp32", 2048, 3072, num_rows=rows, squares=64),
+            )
+        ),
         _compilation("Qwen3-0.6B qkv", "fp16", 1024, 4096, squares=16),
+        _compilation("Qwen3-0.6B qkv", "fp16", 1024, 4096, num_rows=64, squares=16),
         _compilation("Llama-3.2-1B qkv", "fp32", 2048, 3072, squares=64),
         _compilation("Gemma-2-9B gates and ups", "bf16", 3584, 14336, Activation.GELU_TANH_MUL),
     ]
@@ -386,12 +426,13 @@ def _compilation(
     size: int,
     num_outputs: int,
     activation: Activation = Activation.NONE,
+    num_rows: int = 16,
     *,
     squares: int = 0,
     is_added: bool = False,
 ) -> Compilation:
     num_channels = num_outputs * (1 if activation is Activation.NONE else 2)
-    tiles = formula_tiles(size, num_channels, 4 if dtype == "fp32" else 2, _H200)
+    tiles = formula_tiles(size, num_channels, num_rows, _FLOAT32_BYTES if dtype == "fp32" else 2, _H200)
     pointers = {name: f"*{dtype}" for name in ("x_ptr", "weight_ptr", "output_ptr")}
     if squares:
         pointers |= {"norm_ptr": "*fp32", "squares_ptr": "*fp32"}
@@ -402,7 +443,8 @@ def _compilation(
     optional = ("bias_ptr", "norm_ptr", "squares_ptr", "output_squares_ptr", "partials_ptr", "counters_ptr")
     torch_dtype = torch.float16 if dtype == "fp16" else torch.bfloat16
     norm = InputNorm(torch.empty(0), 0.0, squares) if squares else None
-    words = [f"product of few rows, {dtype}, {size} x {num_channels}", f"{tiles.splits} splits", name]
+    words = [f"product of few rows, {dtype}, {size} x {num_channels}", f"tiles {tiles.block_n} x {tiles.block_r}"]
+    words += [f"{tiles.splits} splits", name]
     return Compilation(
         name=", ".join(words),
         kernel=_multiply,
@@ -413,5 +455,5 @@ def _compilation(
         divisible_by_16=frozenset({*pointers, "x_stride", "output_stride"}),
         num_warps=tiles.num_warps,
         num_stages=tiles.num_stages,
-        expectation=Expectation(max_registers=128, has_async_copies=True),
+        expectation=Expectation(max_registers=128 if num_rows <= ROW_TILES[0] else 255, has_async_copies=True),
     )

@@ -42,12 +42,9 @@ class DecodeGraphs:
         slot_sampling: SlotSampling,
         post_sampling: PostSampling,
         prefixes: SharedPrefixes | None,
-        *,
-        vocab_size: int,
-        dtype: torch.dtype,
     ) -> None:
         """last_tokens [S + 1] int64: as DecodeProgram's. prefixes: None if no two sequences may begin with the same
-        pages. vocab_size, dtype: of the logits."""
+        pages."""
         self.buckets = buckets
         self._program = program
         self._upload = upload
@@ -56,18 +53,17 @@ class DecodeGraphs:
         self._slot_sampling = slot_sampling
         self._post_sampling = post_sampling
         self._prefixes = prefixes
-        self._logits_type = vocab_size, dtype
-        self._logits: torch.Tensor | None = None  # [B or more, V]: of the last replay, for post-sampling
-        self._replays: dict[Bucket, Replay] = {}
+        self._graphs: dict[Bucket, tuple[Replay, torch.Tensor]] = {}
 
     @property
     def are_captured(self) -> bool:
         """Whether steps may replay them."""
-        return bool(self._replays)
+        return bool(self._graphs)
 
     @torch.inference_mode()
-    def record(self, bucket: Bucket, recorder: GraphRecorder) -> Replay:
-        """Record a decode step of that bucket, over padding rows. The model must be capturable."""
+    def record(self, bucket: Bucket, recorder: GraphRecorder) -> tuple[Replay, torch.Tensor]:
+        """Record a decode step of that bucket, over padding rows. The model must be capturable. Returns with the replay
+        its logits [B, V], which hold until the next replay of any graph: all graphs share their memory."""
         self._upload.begin()
         self._upload.column("slots")[:] = -1
         self._upload.column("starts")[:] = 0
@@ -77,18 +73,20 @@ class DecodeGraphs:
         self._upload.column("tile_num_rows")[:] = 0
         self._upload.column("tile_slots")[:] = 0
         self._upload.send()
-        if self._logits is None:
-            vocab_size, dtype = self._logits_type
-            size = (self.buckets.max_rows, vocab_size)
-            self._logits = torch.empty(size, dtype=dtype, device=self._last_tokens.device)
-        return recorder.record(partial(self._program, bucket, self._logits))
+        logits: list[torch.Tensor] = []
+
+        def program() -> None:
+            logits[:] = [self._program(bucket)]
+
+        replay = recorder.record(program)
+        return replay, recorder.alias(logits.pop())
 
     def capture(self, recorder: GraphRecorder) -> None:
         """Record every bucket once, and log the progress."""
         started = time.perf_counter()
         order = self.buckets.all()
         for count, bucket in enumerate(order, start=1):
-            self._replays[bucket] = self.record(bucket, recorder)
+            self._graphs[bucket] = self.record(bucket, recorder)
             _log.info(
                 "captured graph %d of %d: %d rows%s, %.1f s so far",
                 count,
@@ -108,7 +106,7 @@ class DecodeGraphs:
     ) -> Callable[[], Finish] | None:
         """Put the inputs of a decode step into the upload. The result queues the replay; call it once the upload has
         been sent. None: no graph is for such a step."""
-        if not self._replays or shares.num_samples.max() > 1 or PromptRows.are_wanted(sequences):
+        if not self._graphs or shares.num_samples.max() > 1 or PromptRows.are_wanted(sequences):
             return None
         shared = None if self._prefixes is None or adapters is not None else self._prefixes.find(shares)
         bucket = self.buckets.bucket_for(len(sequences), is_shared=shared is not None, is_adapted=adapters is not None)
@@ -128,8 +126,7 @@ class DecodeGraphs:
         if not shares.num_samples.all():  # a prompt of which this step computes one token, and not the last
             places = [places[index] for index in np.flatnonzero(shares.num_samples).tolist()]
         post_sampling = self._post_sampling.send(self._upload, draws, places)
-        replay, logits = self._replays[bucket], self._logits
-        assert logits is not None
+        replay, logits = self._graphs[bucket]
 
         def compute() -> Finish:
             inputs.write_known(self._last_tokens)

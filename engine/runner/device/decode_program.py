@@ -53,14 +53,14 @@ class DecodeProgram:
         self._begin_states = begin_states
         self._adapter_points = adapter_points
 
-    def __call__(self, bucket: Bucket, kept_logits: torch.Tensor) -> None:
-        """The whole step. Its tokens are written to next_tokens, and to last_tokens for the following step. kept_logits
-        [B or more, V]: receives a copy of the logits; one buffer for all graphs, to save memory."""
+    def __call__(self, bucket: Bucket) -> torch.Tensor:
+        """The whole step. Its tokens are written to next_tokens, and to last_tokens for the following step. Returns the
+        logits [B, V]."""
         logits = self._model.logits(self.forward(bucket))
-        kept_logits[: bucket.num_rows].copy_(logits)
         rows = self._buffers.first(bucket.num_rows)
         columns = (*rows.sampling.all, rows.next_tokens, self._sampling)
         self._kernels.sample(logits, *columns, rows.slots, self._last_tokens)
+        return logits
 
     def forward(self, bucket: Bucket, adapters: AdapterRows | None = None) -> torch.Tensor:
         """Final hidden states [B, hidden]. adapters: of the rows; None: those in the columns if the bucket is adapted,

@@ -187,8 +187,6 @@ class DeviceRunner:
             self._slot_sampling,
             self._post_sampling,
             SharedPrefixes(plan) if has_shared else None,
-            vocab_size=model.vocab_size,
-            dtype=dtype,
         )
         #: None: recurrent states are looked up for each step.
         self.prompt_graphs = None if model.state_shapes else PromptGraphs(model, max_batched_tokens, dtype, device)

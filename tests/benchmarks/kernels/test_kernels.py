@@ -101,7 +101,7 @@ def test_tuning_keeps_what_is_faster_and_right_and_gives_up_what_is_far_slower(
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="kernels run in the interpreter where there is no device")
 def test_products_that_are_faster_than_cublas_s_come_into_the_table_with_their_tiles() -> None:
-    formula, *others = tune_products.candidates(formula_tiles(32, 48, 2, 4))
+    formula, *others = tune_products.candidates(formula_tiles(32, 48, 16, 2, 4))
     assert len({formula, *others}) == 1 + len(others) >= 3
 
     def swept(library: float, *ours: float) -> dict[str, Any]:

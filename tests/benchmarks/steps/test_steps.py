@@ -25,7 +25,7 @@ def test_launches_are_counted_and_steps_timed_without_a_gpu(tmp_path: Path) -> N
     document = json.loads(result.read_text())
     graph = document["launches"]["nodes of the largest decode graph"]
     assert graph["products"] == 0, "those of few rows are the engine's own"
-    assert graph["kernels"] >= 7 * document["settings"]["layers"]
+    assert graph["kernels"] >= 6 * document["settings"]["layers"]
     assert graph["total"] == graph["kernels"] + graph["products"] + graph["torch"]
     assert graph["total"] == FEW_ROWS_PER_LAYER * document["settings"]["layers"] + FEW_ROWS_PER_STEP, (
         "the estimates of docs/gpu.md assume other numbers: benchmarks/gpu/estimates.py"
@@ -34,8 +34,8 @@ def test_launches_are_counted_and_steps_timed_without_a_gpu(tmp_path: Path) -> N
     assert replayed["kernels"] == 0, "a replay is no launch"
     assert mixed["graphs"] == document["settings"]["layers"] + 1, "pieces between the attention of layers"
     assert mixed["products"] == 0, "they lie in the pieces; that of the logits of 4 rows is the engine's own"
-    # In each layer: pages, decodes and their merge, the prompt.
-    assert mixed["kernels"] > 4 * document["settings"]["layers"]
+    # In each layer: pages, decodes, the prompt.
+    assert mixed["kernels"] > 3 * document["settings"]["layers"]
     points = {(row["step"], row["sampling"], row["rows"]) for row in document["rows"]}
     assert points == {(s, p, n) for s in ("decode", "mixed") for p in ("greedy", "sampled") for n in (1, 4)}
     assert all(0 < row["runner_us_p50"] < row["step_us_p50"] <= row["step_us_p99"] for row in document["rows"])

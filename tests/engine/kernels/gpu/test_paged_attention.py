@@ -44,7 +44,9 @@ def mixed(kernels: StepKernels, step: PagedStep, options: AttentionOptions, spli
 def decode(kernels: StepKernels, step: PagedStep, options: AttentionOptions, splits: int = 4) -> torch.Tensor:
     output = step.new_output()
     rows = (step.query, step.pages, step.page_table, step.slots, step.context_lengths)
-    kernels.attend_decode(*rows, output, options, stale_workspace(step, len(step.slots) + 1, splits), step.scales)
+    workspace = stale_workspace(step, len(step.slots) + 1, splits)
+    kernels.attend_decode(*rows, output, options, workspace, step.scales)
+    assert not workspace.arrivals.any()
     return output
 
 
@@ -205,6 +207,21 @@ def test_a_decode_is_the_same_to_the_last_bit_on_any_number_of_programs(
     assert grids == 3 * [(1, 1, 6)] + [(3, 1, programs)]
     assert torch.equal(together, torch.stack(alone))
     assert_close(together, decode(reference, step, options), torch.float32)
+
+
+@pytest.mark.parametrize("name", ["groups of three, pages of 48", "ALiBi", "a window of several parts"])
+def test_programs_that_merge_their_parts_give_the_bits_of_merge_states(
+    name: str, device: torch.device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """More than eight parts, of which two programs have some each; and a row of padding."""
+    shape, kind, window, contexts = DECODE[name]
+    step = paged_step([*contexts, 2600], [1] * (len(contexts) + 1), window=window, device=device, **vars(shape))
+    step.slots[0] = -1
+    options = options_of(kind, step.query.shape[1], window, device)
+    monkeypatch.setattr(paged_attention, "num_programs", lambda *numbers: 2)
+    ours = decode(gpu, step, options, 11)
+    monkeypatch.setattr(paged_attention, "can_merge", lambda *tensors: False)
+    assert torch.equal(ours, decode(gpu, step, options, 11))
 
 
 def test_one_longer_row_adds_no_program_to_a_large_batch(device: torch.device, monkeypatch: pytest.MonkeyPatch) -> None:

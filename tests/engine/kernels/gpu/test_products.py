@@ -21,7 +21,7 @@ from engine.kernels.operators import WorkTimer
 from tests.engine.kernels.gpu.closeness import assert_near
 
 WEIGHT = torch.randn(48, 32, generator=torch.Generator().manual_seed(0)) / 4
-TILES = ProductTiles(block_n=16, block_k=32, splits=1, num_warps=4, num_stages=2)
+TILES = ProductTiles(block_n=16, block_r=16, block_k=32, splits=1, num_warps=4, num_stages=2)
 
 
 def first_is_faster() -> WorkTimer:
@@ -65,15 +65,15 @@ def test_without_a_measurement_the_library_computes_all_products(device: torch.d
     assert counted.products.summary == ""
 
 
-@pytest.mark.parametrize("num_rows", [1, 3, 16, 17])
-def test_where_ours_are_faster_they_compute_up_to_16_rows(num_rows: int, device: torch.device) -> None:
+@pytest.mark.parametrize("num_rows", [1, 3, 16, 17, 64, 65])
+def test_where_ours_are_faster_they_compute_up_to_64_rows(num_rows: int, device: torch.device) -> None:
     counted = Counted()
     product = counted.products.bind(WEIGHT.to(device), None)
     counted.products.choose(first_is_faster())
     counted.own = counted.library = 0
     x = rows(num_rows, device)
     assert_near(product(x), F.linear(x, WEIGHT.to(device)), num_roundings=2)
-    assert (counted.own, counted.library) == ((1, 0) if num_rows <= 16 else (0, 1))
+    assert (counted.own, counted.library) == ((1, 0) if num_rows <= 64 else (0, 1))
     assert counted.products.summary == "own products for 1 of 1 shapes"
 
 

@@ -70,11 +70,11 @@ def test_rows_times_weights(kind: str, dtype: torch.dtype, device: torch.device)
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("activation", list(Activation))
-@pytest.mark.parametrize("num_rows", [3, 40])
+@pytest.mark.parametrize(("num_rows", "block_r"), [(3, 16), (40, 64), (40, 32)])
 def test_neighbours_are_part_of_the_product(
-    dtype: torch.dtype, activation: Activation, num_rows: int, device: torch.device
+    dtype: torch.dtype, activation: Activation, num_rows: int, block_r: int, device: torch.device
 ) -> None:
-    """stream += output(attended), then up(norm(stream)); the norm is a part of products of few rows only."""
+    """stream += output(attended), then up(norm(stream)); the norm is a part of products whose rows are one tile."""
     hidden, wide = 96, 80
     output_matrix, up_matrix = int4_with_zeros(hidden, hidden, 32), fp8(wide, hidden, 96)
     attended, stream = rows(num_rows, hidden, dtype, device), rows(num_rows, hidden, dtype, device).clone() / 2
@@ -82,14 +82,14 @@ def test_neighbours_are_part_of_the_product(
     output_codes, up_codes = (packed(matrix.to(device, dtype)) for matrix in (output_matrix, up_matrix))
     assert output_codes is not None
     assert up_codes is not None
-    tiles = replace(TILES, splits=2) if num_rows <= 16 else replace(TILES, block_r=32)
+    tiles = replace(TILES, block_r=block_r, splits=2 if num_rows <= block_r else 1)
     workspace = ProductWorkspace.allocate(device)
     expected_stream = reference.multiply(attended, weights[0], None, None, 0.0, None, stream)
     multiply(attended, output_codes, None, stream, workspace, tiles, is_added=True)
     assert_equal_within_rounding(stream, expected_stream)
 
     norm_weight = torch.rand(hidden, generator=torch.Generator().manual_seed(4)).to(device) + 1
-    norm = InputNorm(norm_weight, 1e-5, num_squares(hidden, tiles)) if num_rows <= 16 else None
+    norm = InputNorm(norm_weight, 1e-5, num_squares(hidden, tiles)) if num_rows <= block_r else None
     folded = None if norm is None else norm_weight
     expected = reference.multiply(stream, weights[1], None, folded, 1e-5, NAMES[activation], None)
     ups = stream.new_empty(expected.shape)

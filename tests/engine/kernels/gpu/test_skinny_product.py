@@ -19,7 +19,7 @@ from tests.engine.kernels.gpu.closeness import assert_near
 
 #: The interpreter's own products of bfloat16 are wrong.
 DTYPES = (torch.float32, torch.float16, *([torch.bfloat16] if torch.cuda.is_available() else []))
-TILES = ProductTiles(block_n=16, block_k=16, splits=1, num_warps=4, num_stages=3)
+TILES = ProductTiles(block_n=16, block_r=16, block_k=16, splits=1, num_warps=4, num_stages=3)
 NAMES = {Activation.NONE: None, Activation.SILU_MUL: "silu", Activation.GELU_TANH_MUL: "gelu"}
 
 
@@ -29,29 +29,30 @@ def randoms(*shape: int, dtype: torch.dtype, device: torch.device, seed: int = 0
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("splits", [1, 3])
-@pytest.mark.parametrize("num_rows", [1, 5, 16])
+@pytest.mark.parametrize(("num_rows", "block_r"), [(1, 16), (5, 16), (16, 16), (17, 32), (50, 64), (64, 64)])
 @pytest.mark.parametrize(("size", "num_outputs"), [(96, 48), (80, 40)])
 def test_rows_times_weights(
-    dtype: torch.dtype, splits: int, num_rows: int, size: int, num_outputs: int, device: torch.device
+    dtype: torch.dtype, splits: int, num_rows: int, block_r: int, size: int, num_outputs: int, device: torch.device
 ) -> None:
     """Sizes that are multiples of the tiles, and others."""
     x = randoms(num_rows, size + 16, dtype=dtype, device=device)[:, :size]
     weight = randoms(num_outputs, size, dtype=dtype, device=device, seed=1) / 8
     bias = randoms(num_outputs, dtype=dtype, device=device, seed=2)
     output, workspace = x.new_empty(num_rows, num_outputs), ProductWorkspace.allocate(device)
-    multiply(x, weight, bias, output, workspace, replace(TILES, splits=splits))
+    multiply(x, weight, bias, output, workspace, replace(TILES, splits=splits, block_r=block_r))
     assert_near(output, reference.multiply(x, weight, bias, None, 0.0, None, None), num_roundings=2)
     assert not workspace.counters.any()
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("splits", [1, 2])
+@pytest.mark.parametrize(("num_rows", "block_r"), [(3, 16), (40, 64)])
 @pytest.mark.parametrize("activation", list(Activation))
 def test_the_norm_of_what_a_product_has_added_goes_into_the_next_one(
-    dtype: torch.dtype, splits: int, activation: Activation, device: torch.device
+    dtype: torch.dtype, splits: int, num_rows: int, block_r: int, activation: Activation, device: torch.device
 ) -> None:
     """As in a layer: stream += output(attended), then up(norm(stream))."""
-    num_rows, hidden, tiles = 3, 64, replace(TILES, splits=splits)
+    hidden, tiles = 64, replace(TILES, splits=splits, block_r=block_r)
     attended, stream = (randoms(num_rows, hidden, dtype=dtype, device=device, seed=seed) for seed in (0, 1))
     output_weight, up_weight = (randoms(hidden, hidden, dtype=dtype, device=device, seed=seed) / 8 for seed in (2, 3))
     norm_weight = randoms(hidden, dtype=torch.float32, device=device, seed=4) + 2
@@ -77,22 +78,26 @@ def test_norms_of_float16_do_not_overflow(device: torch.device) -> None:
     assert_near(output, torch.full_like(output, 8.0))
 
 
-def test_bits_of_a_row_do_not_depend_on_other_rows(device: torch.device) -> None:
-    x = randoms(16, 96, dtype=torch.float32, device=device)
+@pytest.mark.parametrize("block_r", [16, 64])
+def test_bits_of_a_row_do_not_depend_on_other_rows(block_r: int, device: torch.device) -> None:
+    x = randoms(block_r, 96, dtype=torch.float32, device=device)
     weight, workspace = randoms(32, 96, dtype=torch.float32, device=device, seed=1), ProductWorkspace.allocate(device)
-    tiles = replace(TILES, splits=3)
-    together, alone = x.new_empty(16, 32), x.new_empty(1, 32)
+    tiles = replace(TILES, splits=3, block_r=block_r)
+    together, alone = x.new_empty(block_r, 32), x.new_empty(1, 32)
     multiply(x, weight, None, together, workspace, tiles)
     multiply(x[7:8], weight, None, alone, workspace, tiles)
     assert torch.equal(together[7:8], alone)
 
 
+@pytest.mark.parametrize("num_rows", [1, 16, 17, 33, 64])
 @pytest.mark.parametrize("shape", [(4096, 6144), (14336, 4096), (1024, 1024), (64, 16), (4096, 128256)])
-def test_the_formula_divides_small_weights_and_leaves_large_ones_whole(shape: tuple[int, int]) -> None:
+def test_the_formula_divides_small_weights_and_leaves_large_ones_whole(shape: tuple[int, int], num_rows: int) -> None:
     size, channels = shape
-    tiles = formula_tiles(size, channels, 2, 132)
-    assert tiles.splits * -(-channels // tiles.block_n) <= 2048 or tiles.splits == 1
+    tiles = formula_tiles(size, channels, num_rows, 2, 132)
+    numbers = -(-channels // tiles.block_n) * tiles.splits * tiles.block_n * tiles.block_r
+    assert numbers <= ProductWorkspace.allocate(torch.device("cpu")).partials.numel() or tiles.splits == 1
     assert 1 <= tiles.splits <= 16
+    assert num_rows <= tiles.block_r < max(2 * num_rows, 17)
     if (size, channels) == (1024, 1024):
         assert tiles.splits > 2
     if channels == 128256:

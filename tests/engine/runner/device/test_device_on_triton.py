@@ -13,6 +13,7 @@ import torch
 
 from engine.kernels.prompt_libraries import PromptCase, open_libraries
 from engine.runner import EagerRunner, load_runner
+from engine.runner.device import buckets, prompt_graphs
 from engine.runner.device.device_runner import DeviceRunner
 from engine.runner.device.prompt_attention import PromptChoice, StepBounds
 from engine.sampling_params import SamplingParams
@@ -104,6 +105,33 @@ def test_so_they_are_with_products_of_our_own_and_their_neighbours_in_them(
     assert runner.operators_name.startswith("triton, own products for ")
     wanted = [model.greedy(prompt, NUM_TOKENS) for prompt in PROMPTS]
     assert generate(runner, PROMPTS, NUM_TOKENS, chunk=4) == wanted
+
+
+@pytest.mark.skipif(HAS_CUDA, reason="on a device products are chosen by measurement")
+@pytest.mark.parametrize(
+    ("num_rows", "settings"),
+    [
+        (40, {}),
+        *(
+            pytest.param(num_rows, settings, marks=pytest.mark.long)
+            for num_rows, settings in ((24, {}), (24, {"enforce_eager": True}), (24, {"weights": "int8"}))
+        ),
+    ],
+)
+def test_so_they_are_in_steps_of_17_to_64_rows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, num_rows: int, settings: dict[str, object]
+) -> None:
+    """All rows decode in one step, whose products are tiles of 32 or 64 rows. Other sizes are not recorded: that takes
+    the interpreter minutes."""
+    monkeypatch.setattr(buckets, "row_counts", lambda *_: (num_rows,))
+    monkeypatch.setattr(prompt_graphs, "token_counts", lambda _: ())
+    model = small("qwen3", tmp_path)
+    prompts = [random_prompt(number, 1) for number in range(num_rows)]
+    limits: dict[str, Any] = {"max_running": num_rows, "max_batched_tokens": num_rows, "max_model_len": 8}
+    runner = triton_runner(model.folder, timer=Later(), **limits, **settings)
+    assert "products for" in runner.operators_name
+    wanted = generate(load_runner(settings_for(model.folder, **limits, **settings)).runner, prompts, 2, chunk=1)
+    assert generate(runner, prompts, 2, chunk=1) == wanted
 
 
 def test_so_they_are_over_pages_of_8_bits(tmp_path: Path) -> None:
