@@ -13,7 +13,6 @@ from typing import cast
 from fastapi import FastAPI, Request, Response
 from starlette.types import Scope
 
-from controller.access.rate_headers import RateHeaders
 from controller.admin.arena_state import REFRESH_S as ADMIN_STATE_S
 from controller.admin.failure_log import FLUSH_S, FailureLog
 from controller.assembly.base import Base, build_base
@@ -38,12 +37,15 @@ from service_kit.origins import Hosts, OriginGuard, is_loopback
 from service_kit.path_prefix import PathPrefix, own_path_under, paths_of
 from service_kit.request_ids import RequestIds
 from service_kit.route_times import RouteTimes
+from service_kit.spellings import Spellings, plain_path
 from wire.errors import ApiError, ErrorCode
 
 ErrorHandler = Callable[[Request, Exception], Awaitable[Response]]
 
 #: Requests that begin work for models; all others belong to work that was accepted, or cost little.
-_NEW_WORK = re.compile(r"/v1/(chat/)?completions|/arena/(battles|chats)(/[^/]+/(turns|regenerate))?")
+_NEW_WORK = re.compile(
+    r"/v1/((chat/)?completions|responses|messages)|/arena/(battles|chats)(/[^/]+/(turns|regenerate))?"
+)
 
 
 def create_app(settings: Settings, *, host: str = "127.0.0.1", bodies: Bodies | None = None) -> FastAPI:
@@ -74,13 +76,13 @@ def create_app(settings: Settings, *, host: str = "127.0.0.1", bodies: Bodies | 
 
     app.state.end_streams = end_streams  # for a shutdown: before the lifespan ends, the server cuts them
     add_routes(app, settings, bodies or Bodies(settings.max_body_bytes), base, workers, battles, chats)
-    app.add_middleware(RateHeaders)
     app.add_middleware(RouteTimes, times=metrics.requests)
     hosts = Hosts(settings.allowed_hosts, is_open_locally=is_loopback(host) and not settings.api_keys)
     cross_origin = CrossOrigin(settings.cors_origins)
     app.add_middleware(Cors, cross_origin=cross_origin)
     app.add_middleware(OriginGuard, hosts=hosts, cross_origin=cross_origin)
     app.add_middleware(RequestIds)
+    app.add_middleware(Spellings)
     if settings.root_path:
         if own := own_path_under(settings.root_path, paths_of(app.routes)):
             prefix = settings.root_path
@@ -110,7 +112,8 @@ def _count_failures(app: FastAPI, failures: FailureLog) -> None:
 
 def is_new_work(scope: Scope, root_path: str = "") -> bool:
     """Whether a request may be shed under overload (service_kit/shedding.py)."""
-    return scope["method"] == "POST" and _NEW_WORK.fullmatch(scope["path"].removeprefix(root_path)) is not None
+    path = plain_path(scope["path"].removeprefix(root_path))
+    return scope["method"] == "POST" and _NEW_WORK.fullmatch(path) is not None
 
 
 def _add_background_work(

@@ -18,6 +18,7 @@ from service_kit.openai.routes import add_openai_routes
 from service_kit.origins import Hosts, OriginGuard
 from service_kit.request_ids import RequestIds
 from service_kit.route_docs import Access
+from service_kit.spellings import Spellings, plain_path
 
 
 def create_app(
@@ -53,6 +54,7 @@ def create_app(
     app.add_middleware(Cors, cross_origin=cross_origin)
     app.add_middleware(OriginGuard, hosts=hosts, cross_origin=cross_origin)
     app.add_middleware(RequestIds)
+    app.add_middleware(Spellings)
     return app
 
 
@@ -67,4 +69,4 @@ def user_router(models: Models, credentials: Credentials, bodies: Bodies) -> API
 def is_new_work(scope: Scope) -> bool:
     """Whether a request may be shed under overload (service_kit/shedding.py). Not those of a controller, which hold a
     lease."""
-    return bool(scope["method"] == "POST" and scope["path"].startswith("/v1/"))
+    return bool(scope["method"] == "POST" and plain_path(scope["path"]).startswith("/v1/"))

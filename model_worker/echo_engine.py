@@ -153,6 +153,7 @@ class EchoEngine:
                         logprobs=_logprobs([words[index]], sampling.logprobs),
                         prompt_logprobs=of_prompt if sample == 0 else None,
                         finish_reason=finish_reason if is_last and num_samples > 1 else None,
+                        prompt_counts=(len(prompt.token_ids), 0) if index == len(resume_token_ids) else None,
                     )
                 of_prompt = None
             if of_prompt is not None:
@@ -221,11 +222,12 @@ class EchoEngine:
         said = _last_said(prompt)
         words = _WORD.findall(said) or ["..."]
         room = self.card.context_length - len(prompt.token_ids)
-        limit = sampling.max_tokens if sampling.max_tokens is not None else min(room, self._default_max_tokens)
-        if room < (0 if sampling.max_tokens == 0 else max(1, limit)):
+        limit = min(room, self._default_max_tokens if sampling.max_tokens is None else sampling.max_tokens)
+        if room < (sampling.max_tokens != 0):
             raise ApiError(
                 ErrorCode.CONTEXT_LENGTH_EXCEEDED,
-                f"{len(prompt.token_ids)} prompt tokens and {limit} more do not fit into {self.card.context_length}.",
+                f"the prompt has {len(prompt.token_ids)} tokens; with at least one of output, only "
+                f"{self.card.context_length} fit",
                 param="messages",
             )
         wanted = limit if sampling.ignore_eos else self._num_tokens or len(words)

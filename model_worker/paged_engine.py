@@ -124,13 +124,6 @@ class PagedEngine:
 
         Closing the generator aborts the request.
         """
-        if sampling.max_tokens is not None and sampling.max_tokens > self.card.context_length:
-            # A value above the room after the prompt is cut to it; a value above the whole context is a mistake.
-            raise ApiError(
-                ErrorCode.INVALID_REQUEST,
-                f"max_tokens: at most {self.card.context_length}, the context of this model",
-                param="max_tokens",
-            )
         params = sampling_params(
             sampling,
             self._defaults,
@@ -150,9 +143,13 @@ class PagedEngine:
         async with self._submitted(prompt.token_ids, params, request_id, resume_token_ids, cache_salt) as stream:
             yield Accepted()
             usage = SampleUsage(params.n)
+            has_begun = False
             async for delta in stream:
                 if params.n > 1 or _says_something(delta):
-                    yield self._delta(delta, is_one=params.n == 1)
+                    said = self._delta(delta, is_one=params.n == 1)
+                    if not has_begun:
+                        has_begun, said.prompt_counts = True, (delta.num_prompt_tokens, delta.num_cached_tokens)
+                    yield said
                 if delta.finish_reason is not None and (finished := usage.take(delta)) is not None:
                     yield finished
 

@@ -19,10 +19,12 @@ CORS_ORIGINS_HELP = (
 )
 MAX_AGE_S = 600  #: a browser asks again after this time
 
-_ORIGIN = re.compile(r"https?://([a-z0-9._-]+|\[[0-9a-f:.]+\])(:[0-9]{1,5})?")
+#: Desktop clients and browser extensions have schemes of their own, such as app://obsidian.md.
+_ORIGIN = re.compile(r"[a-z][a-z0-9+.-]{1,31}://([a-z0-9._-]+|\[[0-9a-f:.]+\])(:[0-9]{1,5})?")
 _NAMES = re.compile(r"[A-Za-z0-9-]+( *, *[A-Za-z0-9-]+)*")
 _EXPOSED = (
-    "x-request-id, retry-after, x-ratelimit-limit-requests, x-ratelimit-remaining-requests, x-ratelimit-reset-requests"
+    "x-request-id, x-agon-warning, retry-after, "
+    "x-ratelimit-limit-requests, x-ratelimit-remaining-requests, x-ratelimit-reset-requests"
 )
 
 

@@ -127,10 +127,10 @@ class OriginGuard:
         if self._cross_origin.admitted(headers, path) is not None:
             return
         if origin is None or not self._hosts.is_own_page(origin, authority):
-            raise ApiError(
-                ErrorCode.FORBIDDEN,
-                "A page of another site sent this request; AGON_ALLOWED_HOSTS names the hosts whose pages may.",
-            )
+            way_out = "AGON_ALLOWED_HOSTS names the hosts whose pages may"
+            if path.startswith("/v1/"):
+                way_out = "AGON_CORS_ORIGINS names the origins whose pages and apps may use /v1"
+            raise ApiError(ErrorCode.FORBIDDEN, f"A page of another site sent this request; {way_out}.")
 
 
 def _parse(authority: str) -> tuple[str, int | None] | None:

@@ -1,10 +1,11 @@
 """The header X-Request-Id: every answer has one, so that a client can name a request. A valid one that the client sent
 comes back. Services pass it on in the requests that they make for it, and their log lines have it (logs.py), so that
-one word finds a request in the logs of all processes.
+one word finds a request in the logs of all processes. Other headers that a route notes get into the same head.
 """
 
 import re
 import secrets
+from collections.abc import Mapping
 
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -12,11 +13,13 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from service_kit.request_context import begin_serving, current_request_id
 
 HEADER = "x-request-id"
+_NOTED = "noted_headers"
 _VALID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 
 
 class RequestIds:
-    """ASGI middleware around the whole app. Code inside finds the id by `request_id_of`."""
+    """ASGI middleware around the whole app. Code inside finds the id by `request_id_of`, and adds to the head of the
+    answer by `note_headers`."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -28,16 +31,22 @@ class RequestIds:
             return
         given = Headers(scope=scope).get(HEADER, "")
         request_id = given if _VALID.fullmatch(given) else secrets.token_hex(16)
-        scope.setdefault("state", {})[HEADER] = request_id
+        noted: dict[bytes, bytes] = {HEADER.encode(): request_id.encode()}
+        scope.setdefault("state", {}).update({HEADER: request_id, _NOTED: noted})
         begin_serving(request_id)
-        header = (HEADER.encode(), request_id.encode())
 
         async def send_with_id(message: Message) -> None:
             if message["type"] == "http.response.start":
-                message = {**message, "headers": [*message.get("headers", ()), header]}
+                message = {**message, "headers": [*message.get("headers", ()), *noted.items()]}
             await send(message)
 
         await self._app(scope, receive, send_with_id)
+
+
+def note_headers(scope: Scope, headers: Mapping[bytes, bytes]) -> None:
+    """Give the answer to the request of `scope` these headers, a refusal or a stream included, if its head has not been
+    sent."""
+    scope.setdefault("state", {}).setdefault(_NOTED, {}).update(headers)
 
 
 def request_id_of(scope: Scope) -> str | None:

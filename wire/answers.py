@@ -66,6 +66,8 @@ class Delta:
     prompt: PromptEcho | None = None  #: in a delta of its own before all others, where the request asked for it
     tool_calls: tuple[ToolCallDelta, ...] = ()
     finish_reason: FinishReason | None = None  #: in the last delta of each sample, where the request has several
+    #: Tokens of the prompt, and those of them that the prefix cache had: in the first delta, where the engine knows.
+    prompt_counts: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from wire.tools import CallId, ToolCalls
 Role = Literal["system", "user", "assistant", "tool"]
 FinishReason = Literal["stop", "length", "abort", "tool_calls"]
 
+MAX_TOKENS = 1_000_000  #: of an answer; no context holds more
 MAX_SAMPLES = 16
 MAX_LOGPROBS = 20
 
@@ -63,16 +64,16 @@ class ChatMessage(BaseModel):
     )
 
 
-class SamplingFields(BaseModel):
-    """Sampling parameters whose types are the same inside the arena and in the OpenAI API."""
+class DrawingFields(BaseModel):
+    """How tokens are drawn, in every kind of request."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    max_tokens: int | None = Field(default=None, ge=0, le=1_000_000, description="bound of the answer; 0: none")
     temperature: float | None = Field(default=None, ge=0, le=2, description="0: greedy")
     top_p: float | None = Field(default=None, gt=0, le=1, description="draw from the likeliest tokens of this mass")
     top_k: int | None = Field(default=None, ge=-1, le=1_000_000, description="0 or -1: all tokens")
     min_p: float | None = Field(default=None, ge=0, le=1, description="drop tokens below this share of the likeliest")
+    typical_p: float | None = Field(default=None, gt=0, le=1, description="locally typical sampling; 1: off")
     repetition_penalty: float | None = Field(
         default=None, ge=0.01, le=100, description="divides positive logits of tokens that occurred; 1: none"
     )
@@ -81,18 +82,12 @@ class SamplingFields(BaseModel):
     seed: int | None = Field(default=None, ge=-(2**63), lt=2**64, description="equal seeds draw equal tokens")
     ignore_eos: bool | None = Field(default=None, description="go on after an end-of-sequence token")
     min_tokens: int | None = Field(default=None, ge=0, le=1_000_000, description="no end before so many tokens")
-    n: int | None = Field(default=None, ge=1, le=MAX_SAMPLES, description="number of answers")
-    thinking_budget: int | None = Field(
-        default=None, ge=0, le=1_000_000, description="most tokens of thoughts, then the answer begins"
-    )
-    include_stop_str_in_output: bool | None = Field(default=None, description="keep the stop string in the text")
     skip_special_tokens: bool | None = Field(
         default=None, description="leave special tokens out of the text; null: true"
     )
     logit_bias: dict[TokenId, Annotated[float, Field(ge=-100, le=100)]] | None = Field(
         default=None, max_length=300, description="token id to a number that is added to its logit"
     )
-    stop: StopStrings | None = Field(default=None, description="a string or several, at which the answer ends")
     stop_token_ids: tuple[TokenId, ...] | None = Field(
         default=None, max_length=64, fail_fast=True, description="tokens at which the answer ends"
     )
@@ -102,7 +97,24 @@ class SamplingFields(BaseModel):
     bad_words: tuple[BadWord, ...] | None = Field(
         default=None, max_length=64, fail_fast=True, description="words that the answer must not contain"
     )
-    typical_p: float | None = Field(default=None, gt=0, le=1, description="locally typical sampling; 1: off")
+    priority: int | None = Field(
+        default=None,
+        ge=-(2**31),
+        lt=2**31,
+        description="requests of higher values wait for those of lower ones; null: 0",
+    )
+
+
+class SamplingFields(DrawingFields):
+    """Sampling parameters whose types are the same inside the arena and in the OpenAI API."""
+
+    max_tokens: int | None = Field(default=None, ge=0, le=MAX_TOKENS, description="bound of the answer; 0: none")
+    n: int | None = Field(default=None, ge=1, le=MAX_SAMPLES, description="number of answers")
+    thinking_budget: int | None = Field(
+        default=None, ge=0, le=1_000_000, description="most tokens of thoughts, then the answer begins"
+    )
+    include_stop_str_in_output: bool | None = Field(default=None, description="keep the stop string in the text")
+    stop: StopStrings | None = Field(default=None, description="a string or several, at which the answer ends")
     best_of: int | None = Field(
         default=None, ge=1, le=MAX_SAMPLES, description="answer with the n likeliest of so many samples, at their end"
     )
@@ -117,9 +129,6 @@ class SamplingFields(BaseModel):
     )
     early_stopping: bool | Literal["never"] | None = Field(
         default=None, description="of a beam search: end with the last of as many answers as beams; null: false"
-    )
-    priority: int | None = Field(
-        default=None, ge=0, lt=2**31, description="requests of higher values wait for those of lower ones; null: 0"
     )
 
     @property

@@ -51,18 +51,19 @@ def parse_json(body: bytes) -> Any:
     return value
 
 
-def parse_model(model: type[Model], body: bytes) -> Model:
-    """Decode and validate `body`; raises ApiError INVALID_JSON, INVALID_REQUEST or UNSUPPORTED_PARAMETER."""
+def parse_model(model: type[Model], body: bytes, context: Any = None) -> Model:
+    """Decode and validate `body`; raises ApiError INVALID_JSON, INVALID_REQUEST or UNSUPPORTED_PARAMETER. `context`:
+    what validators of the model read or write (Notes of wire/openai/tolerance.py)."""
     value = parse_json(body)
     if not isinstance(value, dict):
         raise ApiError(ErrorCode.INVALID_REQUEST, "The body must be a JSON object.")
-    return to_model(model, value)
+    return to_model(model, value, context)
 
 
-def to_model(model: type[Model], fields: Mapping[str, Any]) -> Model:
+def to_model(model: type[Model], fields: Mapping[str, Any], context: Any = None) -> Model:
     """Validate decoded fields; raises ApiError INVALID_REQUEST or UNSUPPORTED_PARAMETER."""
     try:
-        return model.model_validate(fields)
+        return model.model_validate(fields, context=context)
     except ValidationError as error:
         raise _as_api_error(error) from None
 
@@ -76,10 +77,22 @@ def _as_api_error(error: ValidationError) -> ApiError:
         param = param[:_MAX_PARAM_CHARS] + "..."
     if first["type"] == "extra_forbidden":
         return ApiError(ErrorCode.UNSUPPORTED_PARAMETER, f"The parameter {param!r} is not supported.", param=param)
-    message = first["msg"].removeprefix("Value error, ")
+    message = _message(first)
     if first["type"] == "unsupported":
         return ApiError(ErrorCode.UNSUPPORTED_PARAMETER, message, param=param)
     return ApiError(ErrorCode.INVALID_REQUEST, f"{param}: {message}" if param else message, param=param)
+
+
+def _message(error: Any) -> str:
+    """Pydantic's sentence, but for lists, which it calls tuples."""
+    match error["type"], error.get("ctx", {}):
+        case "too_short", {"min_length": least}:
+            return f"needs at least {least} item{'s' * (least != 1)}"
+        case "too_long", {"max_length": most}:
+            return f"has more than {most} items"
+        case "tuple_type", _:
+            return "must be a list"
+    return str(error["msg"]).removeprefix("Value error, ")
 
 
 def _is_union_tag(part: int | str) -> bool:

@@ -288,11 +288,14 @@ class GenerateDelta(_Frozen):
     finish_reason: FinishReason | None = Field(
         default=None, description="in the last delta of each sample, where the request has several"
     )
+    prompt_counts: tuple[int, int] | None = Field(
+        default=None, description="tokens of the prompt, and those that the prefix cache had; in the first delta"
+    )
 
     @classmethod
     def of(cls, seq: int, delta: Delta) -> "GenerateDelta":
         """`delta` as number `seq` of a stream. Called for every token."""
-        has_lists = delta.logprobs is not None or delta.prompt_logprobs is not None
+        has_lists = delta.logprobs is not None or delta.prompt_logprobs is not None or delta.prompt_counts is not None
         if not (has_lists or delta.index or delta.tool_calls or delta.prompt or delta.finish_reason):
             return cls(  # most are so: fewer fields take less time
                 seq=seq, text=delta.text, token_ids=delta.token_ids, thoughts=delta.thoughts
@@ -308,6 +311,7 @@ class GenerateDelta(_Frozen):
             prompt=delta.prompt,
             tool_calls=delta.tool_calls,
             finish_reason=delta.finish_reason,
+            prompt_counts=delta.prompt_counts,
         )
 
     def delta(self) -> Delta:
@@ -323,6 +327,7 @@ class GenerateDelta(_Frozen):
             self.prompt,
             self.tool_calls,
             self.finish_reason,
+            self.prompt_counts,
         )
 
 

@@ -4,7 +4,9 @@ it. Names and formats are OpenAI's; /v1 has them (controller/routes/openai.py)."
 import time
 from dataclasses import dataclass
 
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import Scope
+
+from service_kit.request_ids import note_headers
 
 _STATE = "rate_limit"
 _MS_PER_MINUTE = 60_000
@@ -20,13 +22,13 @@ class Remaining:
     reset_us: int  #: microseconds until `limit` requests are allowed again
 
     @property
-    def headers(self) -> list[tuple[bytes, bytes]]:
+    def headers(self) -> dict[bytes, bytes]:
         """The headers of the answer."""
-        return [
-            (b"x-ratelimit-limit-requests", str(self.limit).encode()),
-            (b"x-ratelimit-remaining-requests", str(self.requests).encode()),
-            (b"x-ratelimit-reset-requests", duration(self.reset_us).encode()),
-        ]
+        return {
+            b"x-ratelimit-limit-requests": str(self.limit).encode(),
+            b"x-ratelimit-remaining-requests": str(self.requests).encode(),
+            b"x-ratelimit-reset-requests": duration(self.reset_us).encode(),
+        }
 
 
 def duration(us: int) -> str:
@@ -50,24 +52,6 @@ def note_remaining(scope: Scope, remaining: Remaining) -> None:
     """
     reset_at = time.monotonic() + remaining.reset_us / 1e6
     state = scope.setdefault("state", {})
-    if _STATE not in state or state[_STATE][0] < reset_at:
-        state[_STATE] = (reset_at, remaining)
-
-
-class RateHeaders:
-    """ASGI middleware that puts the headers into the head of an answer, a refusal or a stream included."""
-
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass the request on; answers whose request counted in no limit stay as they are."""
-
-        async def send_with_headers(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                noted: tuple[float, Remaining] | None = scope.get("state", {}).get(_STATE)
-                if noted is not None:
-                    message = {**message, "headers": [*message.get("headers", ()), *noted[1].headers]}
-            await send(message)
-
-        await self._app(scope, receive, send_with_headers)
+    if state.get(_STATE, 0.0) < reset_at:
+        state[_STATE] = reset_at
+        note_headers(scope, remaining.headers)

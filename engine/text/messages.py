@@ -46,17 +46,24 @@ def _call(call: Mapping[str, Any], as_text: bool, param: str) -> dict[str, Any]:
     function = call.get("function")
     if not isinstance(function, Mapping) or not isinstance(function.get("name"), str):
         raise InvalidRequest("a tool call needs a function with a name", param=param)
-    arguments = function.get("arguments") or {}
-    if isinstance(arguments, str):
-        try:
-            arguments = json.loads(arguments)
-        except (ValueError, RecursionError):
-            raise InvalidRequest("the arguments of a tool call must be a JSON object", param=param) from None
-    if not isinstance(arguments, dict):
-        raise InvalidRequest("the arguments of a tool call must be a JSON object", param=param)
+    written = function.get("arguments") or {}
+    arguments: Any = _arguments(written)
     if as_text:
-        arguments = json.dumps(arguments, ensure_ascii=False)
+        said = written if arguments is None else arguments
+        arguments = said if isinstance(said, str) else json.dumps(said, ensure_ascii=False)
+    elif arguments is None:
+        arguments = {"arguments": written}
     return {**call, "function": {**function, "arguments": arguments}}
+
+
+def _arguments(written: object) -> dict[str, Any] | None:
+    """The arguments of a call; None for what is no JSON object, as a cut or careless answer leaves it."""
+    if isinstance(written, str):
+        try:
+            written = json.loads(written)
+        except (ValueError, RecursionError):
+            return None
+    return written if isinstance(written, dict) else None
 
 
 def changed(values: Values, change: _Change, change_key: _Change) -> Values:

@@ -12,6 +12,7 @@ from wire.answer_blocks import encode_event
 from wire.answers import Delta, Finished
 from wire.chat import FinishReason, Usage
 from wire.errors import ApiError
+from wire.openai.names import Names
 
 Event = dict[str, Any]
 
@@ -24,8 +25,8 @@ class ShapedAnswer(Protocol):
         """The object that the answer is once it is finished."""
         ...
 
-    def begin(self) -> Iterator[Event]:
-        """The events that open a stream."""
+    def begin(self, first: Delta | Finished) -> Iterator[Event]:
+        """The events that open a stream. `first` is pushed afterwards."""
         ...
 
     def push(self, delta: Delta) -> Iterator[Event]:
@@ -45,16 +46,18 @@ async def respond(
     request: Request,
     events: AsyncGenerator[Delta | Finished, None],
     answer: ShapedAnswer,
+    names: Names,
     *,
     stream: bool,
     stall_s: float,
 ) -> Response:
     """The answer to `request`; `events` are closed in every case. Raises ApiError, for a stream only before its first
-    event."""
+    event. `names`: of the fields of errors."""
     if stream:
-        return EventStream(_stream(events, answer), begins_with_event=True, stall_s=stall_s)
+        return EventStream(_stream(events, answer, names), begins_with_event=True, stall_s=stall_s)
     async with aclosing(events):
-        return JSONResponse(await until_disconnect(request, _whole(events, answer)))
+        with names.of_the_client():
+            return JSONResponse(await until_disconnect(request, _whole(events, answer)))
 
 
 async def _whole(events: AsyncGenerator[Delta | Finished, None], answer: ShapedAnswer) -> dict[str, Any]:
@@ -63,10 +66,14 @@ async def _whole(events: AsyncGenerator[Delta | Finished, None], answer: ShapedA
     return answer.whole
 
 
-async def _stream(events: AsyncGenerator[Delta | Finished, None], answer: ShapedAnswer) -> AsyncGenerator[bytes, None]:
+async def _stream(
+    events: AsyncGenerator[Delta | Finished, None], answer: ShapedAnswer, names: Names
+) -> AsyncGenerator[bytes, None]:
     async with aclosing(events):
-        event: Delta | Finished | None = await anext(events)
-        yield _encoded(list(answer.begin()))
+        with names.of_the_client():
+            event: Delta | Finished | None = await anext(events)
+        assert event is not None
+        yield _encoded(list(answer.begin(event)))
         try:
             while event is not None:
                 encoded = _encoded(_take(answer, event))

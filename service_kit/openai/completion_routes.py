@@ -21,6 +21,7 @@ from service_kit.openai.several import answers_of
 from service_kit.route_docs import Answer, documented
 from wire.answers import Delta, Finished
 from wire.errors import ApiError
+from wire.openai.names import Names
 from wire.openai.replies import ChatCompletion, ChatCompletionChunk, TextCompletion, TextCompletionChunk
 from wire.openai.requests import ChatCompletionRequest, CompletionRequest
 from wire.openai.shape import AnswerHead
@@ -77,8 +78,9 @@ def add_completion_routes(router: APIRouter, bodies: Bodies, backend: Backend) -
         events = answers_of([partial(backend.answer, request, body.model, generate) for generate in generates])
         if not body.stream:
             async with aclosing(events):
-                return JSONResponse(await until_disconnect(request, _whole(events, WholeShaper(shape, head))))
-        chunks = _chunks(events, StreamShaper(shape, head))
+                with body.names.of_the_client():
+                    return JSONResponse(await until_disconnect(request, _whole(events, WholeShaper(shape, head))))
+        chunks = _chunks(events, StreamShaper(shape, head), body.names)
         return EventStream(chunks, begins_with_event=True, stall_s=backend.stall_s)
 
 
@@ -92,7 +94,7 @@ async def _whole(events: AsyncGenerator[tuple[int, Delta | Finished], None], sha
 
 
 async def _chunks(
-    events: AsyncGenerator[tuple[int, Delta | Finished], None], shaper: StreamShaper
+    events: AsyncGenerator[tuple[int, Delta | Finished], None], shaper: StreamShaper, names: Names
 ) -> AsyncGenerator[bytes, None]:
     """ApiError before the first chunk, where the answer fails before its first event; after it the error is a chunk."""
     has_begun = False
@@ -106,7 +108,7 @@ async def _chunks(
                     yield chunk
         except ApiError as error:
             if not has_begun:
-                raise
+                raise names.renamed(error) from None
             yield shaper.opening() + encode_chunk(error.body().model_dump(mode="json"))
             return
         yield shaper.end() + DONE

@@ -6,13 +6,13 @@ import time
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
-from service_kit.bodies import Bodies
+from service_kit.bodies import Bodies, warn
 from service_kit.openai.backend import Backend
 from service_kit.openai.block_answers import respond
 from service_kit.openai.translated import translated
 from service_kit.route_docs import Answer, documented
 from wire.responses.answer import ResponseAnswer
-from wire.responses.chat_request import NAMES, chat_fields
+from wire.responses.chat_request import translation
 from wire.responses.replies import EVENTS, ResponseObject
 from wire.responses.requests import ResponsesRequest
 
@@ -35,7 +35,10 @@ def add_responses_route(router: APIRouter, bodies: Bodies, backend: Backend) -> 
         if the answer breaks off, `response.failed`."""
         body = await bodies.parse(request, ResponsesRequest)
         answer_id = secrets.token_hex(12)
-        generate = translated(chat_fields(body), NAMES, answer_id)
-        answer = ResponseAnswer(body, answer_id=answer_id, created=int(time.time()))
+        asked = translation(body)
+        generate = translated(asked.fields, asked.names, answer_id)
+        if asked.tools.hosted:
+            warn(request, f"tools that are not run here were left out: {', '.join(sorted(set(asked.tools.hosted)))}")
+        answer = ResponseAnswer(body, asked.tools, answer_id=answer_id, created=int(time.time()))
         events = backend.answer(request, body.model, generate)
-        return await respond(request, events, answer, stream=bool(body.stream), stall_s=backend.stall_s)
+        return await respond(request, events, answer, asked.names, stream=bool(body.stream), stall_s=backend.stall_s)

@@ -3,26 +3,16 @@
 from collections.abc import Mapping
 from typing import Any
 
-from wire.errors import ApiError
+from wire.openai.names import Names
 from wire.openai.requests import ChatCompletionRequest
 from wire.strict_json import to_model
 from wire.workers import GenerateRequest
 
 
-def translated(fields: Mapping[str, Any], names: Mapping[str, str], request_id: str) -> GenerateRequest:
-    """The request to a worker for the fields of a chat request. `names`: fields whose names the caller knows by others.
+def translated(fields: Mapping[str, Any], names: Names, request_id: str) -> GenerateRequest:
+    """The request to a worker for the fields of a chat request.
 
     Raises ApiError INVALID_REQUEST or UNSUPPORTED_PARAMETER.
     """
-    try:
+    with names.of_the_client():
         return to_model(ChatCompletionRequest, fields).generate_request(request_id)
-    except ApiError as error:
-        raise _renamed(error, names) from None
-
-
-def _renamed(error: ApiError, names: Mapping[str, str]) -> ApiError:
-    first, dot, rest = (error.param or "").partition(".")
-    if first not in names:
-        return error
-    param = names[first] + dot + rest
-    return ApiError(error.code, error.message.replace(error.param or "", param), param=param)

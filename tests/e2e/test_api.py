@@ -78,7 +78,10 @@ def test_an_unknown_model_is_404_with_its_own_code(sdk: openai.OpenAI) -> None:
         (b'{"model": "raven", "messages": [], "temperature": NaN}', "invalid_json"),
         (b'{"model": "raven"}', "invalid_request"),
         (b'{"model": "raven", "messages": [{"role": "user", "content": "x"}], "n": 17}', "invalid_request"),
-        (b'{"model": "raven", "messages": [{"role": "user", "content": "x"}], "magic": true}', "unsupported_parameter"),
+        (
+            b'{"model": "raven", "messages": [{"role": "user", "content": "x"}], "audio": {"voice": "a"}}',
+            "unsupported_parameter",
+        ),
     ],
 )
 def test_a_bad_request_is_400_with_its_own_code(http: httpx.Client, body: bytes, code: str) -> None:

@@ -313,10 +313,13 @@ async def test_prompt_beyond_the_context_is_refused_with_its_code(client: httpx.
     assert (answer.status_code, answer.json()["error"]["code"]) == (400, "context_length_exceeded")
 
 
-async def test_more_output_than_any_prompt_leaves_room_for_is_refused(client: httpx.AsyncClient) -> None:
-    body = {"model": "finch", "messages": [{"role": "user", "content": "hello"}], "max_tokens": 100_000}
-    answer = await client.post("/v1/chat/completions", json=body)
-    assert (answer.status_code, answer.json()["error"]["param"]) == (400, "max_tokens")
+async def test_more_output_than_the_prompt_leaves_room_for_is_cut(client: httpx.AsyncClient) -> None:
+    body = {"model": "finch", "prompt": [5] * 1004, "ignore_eos": True}
+    for max_tokens in (1024, 1025, 100_000, 2**40):
+        answer = await client.post("/v1/completions", json={**body, "max_tokens": max_tokens})
+        assert answer.status_code == 200, answer.text
+        assert answer.json()["usage"]["completion_tokens"] == 20
+        assert answer.json()["choices"][0]["finish_reason"] == "length"
 
 
 async def test_control_tokens_in_a_message_stay_text(client: httpx.AsyncClient) -> None:

@@ -111,9 +111,7 @@ async def test_a_worker_without_limits_tells_of_none() -> None:
     assert not any(name.startswith("x-ratelimit") for name in answer.headers)
 
 
-@pytest.mark.parametrize(
-    "origin", ["app.example", "https://app.example/", "https://*.example", "null", "ftp://a", "**"]
-)
+@pytest.mark.parametrize("origin", ["app.example", "https://app.example/", "https://*.example", "null", "://a", "**"])
 def test_a_setting_that_is_no_origin_is_refused(origin: str) -> None:
     with pytest.raises(ValidationError, match="is not an origin"):
         TypeAdapter(CorsOrigins).validate_python(f"https://a.example, {origin}")

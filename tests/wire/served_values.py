@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
+from wire.chat import DrawingFields
+
 Values = Mapping[str, Any]
 
 _SCHEMA = {"type": "object", "properties": {}}
@@ -96,6 +98,17 @@ MESSAGE: Values = {
     "name": "add",
 }
 MESSAGE_COMPANIONS: Mapping[str, Values] = {"tool_calls": {"role": "assistant"}, "tool_call_id": {"role": "tool"}}
+TWO_TOOLS = [_FUNCTION, {"type": "function", "function": {"name": "mul"}}]
+_MUL = {"type": "function", "function": {"name": "mul"}}
+TOOL: Values = _MUL
+FUNCTION: Values = {"name": "mul", "description": "Multiplies.", "parameters": _SCHEMA, "strict": True}
+TOOL_CALL: Values = {"id": "c2", "type": "function", "function": {"name": "mul", "arguments": "{}"}}
+CALLED_FUNCTION: Values = {"name": "mul", "arguments": "{}"}
+NAMED_CHOICE: Values = {"type": "function", "function": {"name": "mul"}}
+ALLOWED_TOOLS: Values = {"mode": "required", "tools": [_MUL]}
+ALLOWED_CHOICE: Values = {"type": "allowed_tools", "allowed_tools": ALLOWED_TOOLS}
+JSON_SCHEMA: Values = {"name": "a", "description": "b", "strict": True, "schema": _SCHEMA}
+RESPONSE_FORMAT: Values = {"type": "json_object", "json_schema": JSON_SCHEMA}
 TOKENIZE: Values = {
     "model": "raven",
     "prompt": "Bye",
@@ -117,13 +130,15 @@ EMBEDDINGS: Values = {
     "normalize": False,
 }
 
+_DRAWING: Values = {name: _COMMON[name] for name in DrawingFields.model_fields}
 RESPONSES: Values = {
+    **_DRAWING,
+    "stop": "end",
+    "cache_salt": "mine",
     "model": "raven",
     "input": [{"role": "user", "content": "Bye"}],
     "instructions": "Be brief.",
     "max_output_tokens": 5,
-    "temperature": 0.5,
-    "top_p": 0.5,
     "tools": [{"type": "function", "name": "add"}],
     "tool_choice": "required",
     "parallel_tool_calls": False,
@@ -142,10 +157,21 @@ RESPONSES_TOOL: Values = {
     "parameters": _SCHEMA,
     "strict": True,
 }
+NAMESPACE: Values = {"type": "namespace", "name": "m", "description": "a", "tools": [RESPONSES_TOOL]}
+CHOICE: Values = {"type": "function", "name": "mul", "namespace": "n"}
+ALLOWED: Values = {"type": "allowed_tools", "mode": "required", "tools": [{"type": "function", "name": "mul"}]}
+PLAIN_FORMAT: Values = {"type": "json_object"}
+SCHEMA_FORMAT: Values = {
+    "type": "json_schema",
+    "name": "b",
+    "schema": _SCHEMA,
+    "description": "c",
+    "strict": True,
+}
 TEXT: Values = {"format": {"type": "json_object"}}
 REASONING: Values = {"effort": "low"}
 ITEM_MESSAGE: Values = {"type": "message", "role": "system", "content": "Bye"}
-ITEM_CALL: Values = {"type": "function_call", "call_id": "c2", "name": "mul", "arguments": '{"a": 1}'}
+ITEM_CALL: Values = {"type": "function_call", "call_id": "c2", "name": "mul", "namespace": "n", "arguments": "{"}
 ITEM_OUTPUT: Values = {"type": "function_call_output", "call_id": "c2", "output": "3"}
 ITEM_REASONING: Values = {
     "type": "reasoning",
@@ -163,13 +189,14 @@ CONVERSATION: Values = {
     "tool_choice": {"type": "any"},
     "thinking": {"type": "adaptive"},
     "output_config": {"effort": "low"},
+    "output_format": {"type": "json_schema", "schema": _SCHEMA},
+    "context_management": {"edits": []},
+    "chat_template_kwargs": {"enable_thinking": False},
 }
 MESSAGES: Values = {
     **CONVERSATION,
+    **_DRAWING,
     "max_tokens": 5,
-    "temperature": 0.5,
-    "top_p": 0.5,
-    "top_k": 3,
     "stop_sequences": ["end"],
     "stream": True,
 }
@@ -180,6 +207,26 @@ ANTHROPIC_TOOL: Values = {
     "input_schema": {"type": "object"},
     "strict": True,
 }
+ANTHROPIC_MESSAGE: Values = {
+    "role": "system",
+    "content": "Bye",
+    "clear_at": "never",
+    "output_config": {"effort": "low"},
+}
+CLIENT_TOOL: Values = {"type": "bash_20250124", "name": "shell", "strict": True}
+ANTHROPIC_CHOICE: Values = {"type": "tool", "name": "mul", "disable_parallel_tool_use": True}
+OUTPUT_FORMAT: Values = {"type": "json_schema", "schema": _SCHEMA}
+OUTPUT_CONFIG: Values = {"effort": "low", "format": OUTPUT_FORMAT}
+CONTEXT_MANAGEMENT: Values = {"edits": [{"type": "clear_thinking_20251015", "keep": "all"}]}
+CLEAR_TOOL_USES: Values = {
+    "type": "clear_tool_uses_20250919",
+    "trigger": {"type": "tool_uses", "value": 5},
+    "keep": {"type": "tool_uses", "value": 1},
+    "clear_at_least": {"type": "input_tokens", "value": 7},
+    "exclude_tools": ["add"],
+    "clear_tool_inputs": True,
+}
+CLEAR_THINKING: Values = {"type": "clear_thinking_20251015", "keep": {"type": "thinking_turns", "value": 2}}
 THINKING_ENABLED: Values = {"type": "enabled", "budget_tokens": 9}
 THINKING_MODE: Values = {"type": "disabled"}
 BLOCK_TEXT: Values = {"type": "text", "text": "Bye"}

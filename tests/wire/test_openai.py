@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from wire.answers import Delta, Finished, PromptEcho, TokenLogprob, ToolCallDelta, TopLogprob
-from wire.chat import Usage
+from wire.chat import MAX_TOKENS, Usage
 from wire.errors import ApiError, ErrorCode
 from wire.openai.replies import ChatCompletion, ChatCompletionChunk, TextCompletion, TextCompletionChunk
 from wire.openai.requests import ChatCompletionRequest, CompletionRequest
@@ -52,7 +52,6 @@ def test_text_parts_are_joined_and_developer_means_system() -> None:
         ({"top_k": -2}, "top_k"),
         ({"tool_choice": "required"}, "tool_choice"),
         ({"audio": {"voice": "a"}}, "audio"),
-        ({"colour": "red"}, "colour"),
         ({"frequency_penalty": 2.5}, "frequency_penalty"),
         ({"presence_penalty": -3}, "presence_penalty"),
         ({"repetition_penalty": 0}, "repetition_penalty"),
@@ -192,16 +191,77 @@ def test_a_call_of_a_tool_and_its_result_are_part_of_the_history() -> None:
     assert not request.parallel_tool_calls
 
 
+@pytest.mark.parametrize("content", [None, "", [], [""], [{"type": "text", "text": ""}]])
+@pytest.mark.parametrize("role", ["user", "assistant", "system", "developer", "tool", "function"])
+def test_a_content_may_be_nothing(content: Any, role: str) -> None:
+    [_, message] = chat(messages=[HELLO, {"role": role, "content": content}]).chat_messages()
+    assert message.content == ""
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"reasoning": "hm"},
+        {"reasoning_content": "hm", "reasoning": "hm"},
+        {"thinking": "hm"},
+        {"reasoning_text": "hm"},
+        {"thinking_blocks": [{"type": "thinking", "thinking": "hm", "signature": ""}]},
+        {"reasoning_details": [{"type": "reasoning.text", "text": "h"}, {"type": "reasoning.summary", "summary": "m"}]},
+        {
+            "content": [
+                {"type": "thinking", "thinking": [{"type": "text", "text": "hm"}]},
+                {"type": "text", "text": "a"},
+            ]
+        },
+    ],
+)
+def test_thoughts_come_back_by_every_name(fields: dict[str, Any]) -> None:
+    [message] = chat(messages=[{"role": "assistant", "content": "a", **fields}]).chat_messages()
+    assert (message.content, message.reasoning_content) == ("a", "hm")
+
+
+@pytest.mark.parametrize("arguments", ['{"a": 1', "[1]", "null", "a", '{"a": 1}{', {"a": 1}, None])
+def test_arguments_in_the_history_may_be_anything(arguments: Any) -> None:
+    function = {"name": "not a name", "arguments": arguments, "parsed_arguments": None}
+    call = {"index": 0, "id": "c" * 300, "type": "function", "function": function}
+    [message] = chat(messages=[{"role": "assistant", "tool_calls": [call], "parsed": {"a": 1}}]).chat_messages()
+    assert message.tool_calls[0].function.arguments == (
+        arguments if isinstance(arguments, str) else json.dumps(arguments or {}) if arguments else ""
+    )
+
+
+def test_allowed_tools_leave_the_others_out() -> None:
+    tools = [{"type": "function", "function": {"name": name}} for name in ("f", "g")]
+    allowed = {"mode": "required", "tools": [{"type": "function", "function": {"name": "g"}}]}
+    request = chat(tools=tools, tool_choice={"type": "allowed_tools", "allowed_tools": allowed})
+    generate = request.generate_request("r")
+    assert [tool.function.name for tool in generate.tools] == ["g"]
+    assert generate.tool_choice == "required"
+    other = {"mode": "auto", "tools": [{"type": "function", "function": {"name": "h"}}]}
+    error = refusal(tools=tools, tool_choice={"type": "allowed_tools", "allowed_tools": other})
+    assert (error.param, error.message) == ("tool_choice", "tool_choice: 'h' is none of the tools")
+    assert "allowed_tools" in refusal(tools=tools, tool_choice={"type": "hosted"}).message
+
+
+@pytest.mark.parametrize("field", ["max_tokens", "max_completion_tokens"])
+def test_a_bound_that_no_context_reaches_is_taken(field: str) -> None:
+    assert chat(**{field: -1}).sampling().max_tokens is None
+    assert chat(**{field: 2**60}).sampling().max_tokens == MAX_TOKENS
+    assert refusal(**{field: 0}).param == field
+    assert refusal(**{field: -2}).param == field
+
+
 @pytest.mark.parametrize(
     ("messages", "param", "words"),
     [
-        ([{"role": "user", "content": None}], "messages.0.content", "calls tools"),
+        ([], "messages", "needs at least 1 item"),
+        ([{"role": "user", "content": "a"}] * 4097, "messages", "more than 4096 items"),
         ([{"role": "user", "content": 5}], "messages.0.content", "list of text parts"),
         ([{"role": "user", "content": [{"type": "image_url"}]}], "messages.0.content.0.type", "images"),
         ([{"role": "user", "content": [{"type": "text"}]}], "messages.0.content.0.text", "string"),
-        ([{"role": "user", "content": ["a"]}], "messages.0.content.0", "part"),
-        ([{"role": "tool", "content": "5"}], "messages.0.tool_call_id", "call"),
-        ([{"role": "user", "content": "a", "colour": 1}], "messages.0.colour", "not supported"),
+        ([{"role": "user", "content": [5]}], "messages.0.content.0", "part"),
+        ([{"role": "user", "content": [{"type": "input_audio"}]}], "messages.0.content.0.type", "audio parts are not"),
+        ([{"role": "user", "content": "a", "tool_call_id": "c"}], "messages.0.tool_call_id", "call"),
         ([{"role": "user", "content": "a", "audio": {"id": "x"}}], "messages.0.audio", "text"),
     ],
 )

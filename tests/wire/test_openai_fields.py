@@ -1,30 +1,33 @@
-"""The tables of docs/api-fields.md are true: every field of every table is sent."""
+"""The tables of docs/api-fields.md are true and complete: every field of every table is sent, and every field of the
+installed SDKs and of vLLM is in them."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 import pytest
+from pydantic import BaseModel
 
 from docs import api_fields_page
+from docs.api_fields_page import SECTIONS, Section
 from tests.wire import served_values as values
 from tests.wire.served_values import Values
-from wire.anthropic import blocks
-from wire.anthropic import fields as anthropic_fields
+from wire import tools
+from wire.anthropic import blocks, context_edits
 from wire.anthropic import requests as anthropic
 from wire.errors import ApiError, ErrorCode
-from wire.openai import embeddings, fields
-from wire.openai.fields import Accepted, Known, Refused
+from wire.openai import fields, structured
+from wire.openai.embeddings import EmbeddingRequest
 from wire.openai.messages import RequestMessage
 from wire.openai.requests import ChatCompletionRequest, CompletionRequest, StreamOptions
-from wire.openai.structured import StructuredOutputs
 from wire.openai.tokens import TokenizeRequest
-from wire.openai.tolerance import Tolerant
-from wire.responses import fields as responses_fields
+from wire.openai.tolerance import Accepted, Known, Notes, Refused, Tolerant, names_of
 from wire.responses import items
 from wire.responses import requests as responses
+from wire.responses import tools as responses_tools
 from wire.strict_json import parse_model
 
 CALL = {"model": "finch", "messages": [{"role": "user", "content": "Hello"}]}
@@ -32,21 +35,29 @@ TEXT = {"model": "finch", "prompt": "Hello"}
 INPUT = {"model": "finch", "input": "Hello"}
 MESSAGES = {**CALL, "max_tokens": 9}
 ADD = {"name": "add", "input_schema": {}}
+FUNCTION = {"type": "function", "function": {"name": "add"}}
+CALLED = {"role": "assistant", "tool_calls": [{"id": "c", "type": "function", "function": {"name": "add"}}]}
 
 
 @dataclass(frozen=True)
 class Place:
     """An object in a request: the request's model, a body without the field, the keys that lead to the object, the
-    object's model (none where the wire reads it without one), the table, a value of each served field, and what the
-    object must have besides for some."""
+    object's model (none where the wire reads it without one), a value of each served field, what the object must have
+    besides for some, and the table of an object without a model."""
 
     request: type[Tolerant]
     body: Values
     path: tuple[str | int, ...]
     model: type[Tolerant] | None
-    known: Mapping[str, Known]
     served: Values = field(default_factory=dict)
     companions: Mapping[str, Values] = field(default_factory=dict)
+    read_plainly: Mapping[str, Known] = field(default_factory=dict)
+
+    @property
+    def known(self) -> Mapping[str, Known]:
+        """The fields that are not served."""
+        known = self.model.known if self.model is not None else self.read_plainly
+        return {name: entry for name, entry in known.items() if name not in self.names}
 
     @property
     def names(self) -> dict[str, str]:
@@ -58,14 +69,14 @@ class Place:
         """How an error names a field of the object."""
         return ".".join(map(str, (*self.path, name)))
 
-    def parsed(self, **changes: Any) -> Tolerant:
+    def parsed(self, notes: Notes | None = None, **changes: Any) -> Tolerant:
         """The request whose object has these fields, too."""
         sent = json.loads(json.dumps(self.body))
         at = sent
         for key in self.path:
             at = at[key]
         at.update(changes)
-        found: Tolerant = parse_model(self.request, json.dumps(sent).encode())
+        found: Tolerant = parse_model(self.request, json.dumps(sent).encode(), notes)
         return found
 
     def object_of(self, request: Any) -> Any:
@@ -75,140 +86,126 @@ class Place:
         return request
 
 
+def whole(request: type[Tolerant], body: Values, served: Values, companions: Any = None) -> Place:
+    return Place(request, body, (), request, served, companions or {})
+
+
+def chat(path: tuple[str | int, ...], model: type[Tolerant] | None, served: Values, **body: Any) -> Place:
+    return Place(ChatCompletionRequest, {**CALL, **body}, path, model, served)
+
+
+def response(path: tuple[str | int, ...], model: type[Tolerant], served: Values, **body: Any) -> Place:
+    return Place(responses.ResponsesRequest, {**INPUT, **body}, path, model, served)
+
+
 def item(model: type[Tolerant], served: Values, body: Values) -> Place:
-    return Place(
-        responses.ResponsesRequest,
-        {**INPUT, "input": [body]},
-        ("input", 0),
-        model,
-        responses_fields.ITEM,
-        served,
-    )
+    return response(("input", 0), model, served, input=[body])
 
 
 def part(model: type[Tolerant], served: Values, body: Values) -> Place:
-    sent = {**INPUT, "input": [{"role": "assistant", "content": [body]}]}
-    path = ("input", 0, "content", 0)
-    return Place(responses.ResponsesRequest, sent, path, model, responses_fields.PART, served)
+    return response(("input", 0, "content", 0), model, served, input=[{"role": "assistant", "content": [body]}])
+
+
+def message(path: tuple[str | int, ...], model: type[Tolerant], served: Values, **body: Any) -> Place:
+    return Place(anthropic.MessagesRequest, {**MESSAGES, **body}, path, model, served)
 
 
 def block(role: str, model: type[Tolerant], served: Values, body: Values) -> Place:
-    sent = {**MESSAGES, "messages": [{"role": role, "content": [body]}]}
-    path = ("messages", 0, "content", 0)
-    return Place(anthropic.MessagesRequest, sent, path, model, anthropic_fields.BLOCK, served)
+    return message(("messages", 0, "content", 0), model, served, messages=[{"role": role, "content": [body]}])
 
 
-def thinking(model: type[Tolerant], served: Values, body: Values) -> Place:
-    sent = {**MESSAGES, "thinking": body}
-    return Place(anthropic.MessagesRequest, sent, ("thinking",), model, anthropic_fields.THINKING, served)
+def edit(model: type[Tolerant], served: Values, kind: str) -> Place:
+    path = ("context_management", "edits", 0)
+    return message(path, model, served, context_management={"edits": [{"type": kind}]})
 
 
+TEXT_PART = {"role": "user", "content": [{"type": "text", "text": "Hello"}]}
 PLACES = (
-    Place(
-        ChatCompletionRequest,
-        CALL,
-        (),
-        ChatCompletionRequest,
-        fields.CHAT,
-        values.CHAT,
-        values.CHAT_COMPANIONS,
-    ),
+    whole(ChatCompletionRequest, CALL, values.CHAT, values.CHAT_COMPANIONS),
     Place(
         ChatCompletionRequest,
         CALL,
         ("messages", 0),
         RequestMessage,
-        fields.MESSAGE,
         values.MESSAGE,
         values.MESSAGE_COMPANIONS,
     ),
     Place(
         ChatCompletionRequest,
-        {**CALL, "messages": [{"role": "user", "content": [{"type": "text", "text": "Hello"}]}]},
+        {**CALL, "messages": [TEXT_PART]},
         ("messages", 0, "content", 0),
         None,
-        fields.PART,
+        read_plainly=fields.PART,
     ),
-    Place(
-        ChatCompletionRequest,
-        {**CALL, "stream": True, "stream_options": {"include_usage": True}},
-        ("stream_options",),
-        StreamOptions,
-        fields.STREAM_OPTIONS,
-        values.STREAM_OPTIONS,
+    chat(("tools", 0), tools.ToolDefinition, values.TOOL, tools=[FUNCTION]),
+    chat(("tools", 0, "function"), tools.FunctionDefinition, values.FUNCTION, tools=[FUNCTION]),
+    chat(("messages", 0, "tool_calls", 0), tools.ToolCall, values.TOOL_CALL, messages=[CALLED]),
+    chat(("messages", 0, "tool_calls", 0, "function"), tools.CalledFunction, values.CALLED_FUNCTION, messages=[CALLED]),
+    chat(("tool_choice",), tools.NamedToolChoice, values.NAMED_CHOICE, tools=values.TWO_TOOLS, tool_choice=FUNCTION),
+    chat(
+        ("tool_choice",),
+        tools.AllowedToolsChoice,
+        values.ALLOWED_CHOICE,
+        tools=values.TWO_TOOLS,
+        tool_choice={"type": "allowed_tools", "allowed_tools": {"mode": "auto", "tools": [FUNCTION]}},
+    ),
+    chat(
+        ("tool_choice", "allowed_tools"),
+        tools.AllowedTools,
+        values.ALLOWED_TOOLS,
+        tools=values.TWO_TOOLS,
+        tool_choice={"type": "allowed_tools", "allowed_tools": {"mode": "auto", "tools": [FUNCTION]}},
+    ),
+    chat(
+        ("response_format",),
+        structured.ResponseFormat,
+        values.RESPONSE_FORMAT,
+        response_format={"type": "json_schema", "json_schema": {"schema": {}}},
+    ),
+    chat(
+        ("response_format", "json_schema"),
+        structured.JsonSchemaFormat,
+        values.JSON_SCHEMA,
+        response_format={"type": "json_schema", "json_schema": {"schema": {}}},
+    ),
+    chat(
+        ("stream_options",), StreamOptions, values.STREAM_OPTIONS, stream=True, stream_options={"include_usage": True}
     ),
     Place(
         CompletionRequest,
         {**TEXT, "structured_outputs": {"regex": None}},
         ("structured_outputs",),
-        StructuredOutputs,
-        fields.STRUCTURED_OUTPUTS,
+        structured.StructuredOutputs,
         values.STRUCTURED_OUTPUTS,
     ),
-    Place(
-        CompletionRequest,
-        TEXT,
-        (),
-        CompletionRequest,
-        fields.COMPLETIONS,
-        values.COMPLETIONS,
-        values.CHAT_COMPANIONS,
+    whole(CompletionRequest, TEXT, values.COMPLETIONS, values.CHAT_COMPANIONS),
+    whole(TokenizeRequest, TEXT, values.TOKENIZE, values.TOKENIZE_COMPANIONS),
+    whole(EmbeddingRequest, INPUT, values.EMBEDDINGS),
+    whole(responses.ResponsesRequest, INPUT, values.RESPONSES),
+    response(
+        ("tools", 0), responses_tools.FunctionTool, values.RESPONSES_TOOL, tools=[{"type": "function", "name": "add"}]
     ),
-    Place(
-        TokenizeRequest,
-        TEXT,
-        (),
-        TokenizeRequest,
-        fields.TOKENIZE,
-        values.TOKENIZE,
-        values.TOKENIZE_COMPANIONS,
+    response(("tools", 0), responses_tools.NamespaceTool, values.NAMESPACE, tools=[{"type": "namespace", "name": "n"}]),
+    response(
+        ("tool_choice",), responses.FunctionChoice, values.CHOICE, tool_choice={"type": "function", "name": "add"}
     ),
-    Place(
-        embeddings.EmbeddingRequest,
-        INPUT,
-        (),
-        embeddings.EmbeddingRequest,
-        embeddings.FIELDS,
-        values.EMBEDDINGS,
+    response(
+        ("tool_choice",),
+        responses.AllowedTools,
+        values.ALLOWED,
+        tool_choice={"type": "allowed_tools", "mode": "auto", "tools": [{"type": "function", "name": "add"}]},
     ),
-    Place(
-        responses.ResponsesRequest,
-        INPUT,
-        (),
-        responses.ResponsesRequest,
-        responses_fields.RESPONSES,
-        values.RESPONSES,
+    response(("text",), responses.TextOptions, values.TEXT, text={"format": {"type": "text"}}),
+    response(("text", "format"), responses.PlainFormat, values.PLAIN_FORMAT, text={"format": {"type": "text"}}),
+    response(
+        ("text", "format"),
+        responses.SchemaFormat,
+        values.SCHEMA_FORMAT,
+        text={"format": {"type": "json_schema", "name": "a", "schema": {}}},
     ),
-    Place(
-        responses.ResponsesRequest,
-        {**INPUT, "tools": [{"type": "function", "name": "add"}]},
-        ("tools", 0),
-        responses.FunctionTool,
-        responses_fields.TOOL,
-        values.RESPONSES_TOOL,
-    ),
-    Place(
-        responses.ResponsesRequest,
-        {**INPUT, "text": {"format": {"type": "text"}}},
-        ("text",),
-        responses.TextOptions,
-        responses_fields.TEXT,
-        values.TEXT,
-    ),
-    Place(
-        responses.ResponsesRequest,
-        {**INPUT, "reasoning": {"effort": "high"}},
-        ("reasoning",),
-        responses.Reasoning,
-        responses_fields.REASONING,
-        values.REASONING,
-    ),
-    Place(
-        responses.ResponsesRequest,
-        {**INPUT, "stream": True, "stream_options": {"include_obfuscation": False}},
-        ("stream_options",),
-        responses.StreamOptions,
-        responses_fields.STREAM_OPTIONS,
+    response(("reasoning",), responses.Reasoning, values.REASONING, reasoning={"effort": "high"}),
+    response(
+        ("stream_options",), responses.StreamOptions, {}, stream=True, stream_options={"include_obfuscation": False}
     ),
     item(items.MessageItem, values.ITEM_MESSAGE, {"role": "user", "content": "Hello"}),
     item(
@@ -224,32 +221,34 @@ PLACES = (
     item(items.ReasoningItem, values.ITEM_REASONING, {"type": "reasoning"}),
     part(items.TextPart, values.PART_TEXT, {"type": "input_text", "text": "Hello"}),
     part(items.RefusalPart, values.PART_REFUSAL, {"type": "refusal", "refusal": "no"}),
-    Place(
-        anthropic.MessagesRequest,
-        MESSAGES,
-        (),
-        anthropic.MessagesRequest,
-        anthropic_fields.MESSAGES,
-        values.MESSAGES,
+    whole(anthropic.MessagesRequest, MESSAGES, values.MESSAGES),
+    whole(anthropic.CountTokensRequest, CALL, values.CONVERSATION),
+    message(("messages", 0), anthropic.MessageParam, values.ANTHROPIC_MESSAGE),
+    message(("tools", 0), anthropic.Tool, values.ANTHROPIC_TOOL, tools=[ADD]),
+    message(("tools", 0), anthropic.ClientTool, values.CLIENT_TOOL, tools=[{"type": "bash_20241022"}]),
+    message(("tool_choice",), anthropic.ToolChoice, values.ANTHROPIC_CHOICE, tool_choice={"type": "tool", "name": "a"}),
+    message(
+        ("thinking",),
+        anthropic.ThinkingEnabled,
+        values.THINKING_ENABLED,
+        thinking={"type": "enabled", "budget_tokens": 5},
     ),
-    Place(
-        anthropic.CountTokensRequest,
-        CALL,
-        (),
-        anthropic.CountTokensRequest,
-        anthropic_fields.CONVERSATION,
-        values.CONVERSATION,
+    message(("thinking",), anthropic.ThinkingMode, values.THINKING_MODE, thinking={"type": "adaptive"}),
+    message(("output_config",), anthropic.OutputConfig, values.OUTPUT_CONFIG, output_config={"effort": "high"}),
+    message(
+        ("output_config", "format"),
+        anthropic.OutputFormat,
+        values.OUTPUT_FORMAT,
+        output_config={"format": {"type": "json_schema", "schema": {}}},
     ),
-    Place(
-        anthropic.MessagesRequest,
-        {**MESSAGES, "tools": [ADD]},
-        ("tools", 0),
-        anthropic.Tool,
-        anthropic_fields.TOOL,
-        values.ANTHROPIC_TOOL,
+    message(
+        ("context_management",),
+        context_edits.ContextManagement,
+        values.CONTEXT_MANAGEMENT,
+        context_management={"x": 1},
     ),
-    thinking(anthropic.ThinkingEnabled, values.THINKING_ENABLED, {"type": "enabled", "budget_tokens": 5}),
-    thinking(anthropic.ThinkingMode, values.THINKING_MODE, {"type": "adaptive"}),
+    edit(context_edits.ClearToolUses, values.CLEAR_TOOL_USES, "clear_tool_uses_20250919"),
+    edit(context_edits.ClearThinking, values.CLEAR_THINKING, "clear_thinking_20251015"),
     block("user", blocks.TextBlock, values.BLOCK_TEXT, {"type": "text", "text": "Hello"}),
     block("assistant", blocks.ThinkingBlock, values.BLOCK_THINKING, {"type": "thinking", "thinking": "hm"}),
     block(
@@ -273,13 +272,17 @@ def entries(kind: type[Accepted] | type[Refused]) -> list[Any]:
         pytest.param(place, name, entry, id=f"{place.request.__name__}.{place.named(name)}")
         for place in PLACES
         for name, entry in place.known.items()
-        if isinstance(entry, kind) and name not in place.names
+        if isinstance(entry, kind)
     ]
 
 
-@pytest.mark.parametrize(("place", "name", "entry"), entries(Accepted))
-def test_an_accepted_field_changes_nothing(place: Place, name: str, entry: Accepted) -> None:
-    assert place.parsed(**{name: entry.example}) == place.parsed()
+@pytest.mark.parametrize("place", PLACES, ids=lambda place: f"{place.request.__name__}.{place.named('')}")
+def test_accepted_fields_change_nothing(place: Place) -> None:
+    notes = Notes()
+    for name, entry in place.known.items():
+        for value in ("x", 1, {"a": [1]}) if isinstance(entry, Accepted) else ():
+            assert place.parsed(notes, **{name: value}) == place.parsed(), name
+    assert not notes.unknown.keys() & place.known.keys()
 
 
 @pytest.mark.parametrize(("place", "name", "entry"), entries(Refused))
@@ -307,26 +310,61 @@ def test_a_served_field_is_read(place: Place) -> None:
 @pytest.mark.parametrize("place", [place for place in PLACES if not place.path])
 def test_an_empty_value_of_a_served_field_means_absent(place: Place) -> None:
     plain = place.parsed()
+    nothing: tuple[Any, ...] = (None, [])
     for name, info in place.request.model_fields.items():
         if not info.is_required() and name not in place.body:
-            assert place.parsed(**{name: None}) == plain, name
-            assert place.parsed(**{name: []}) == plain, name
+            for empty in nothing:
+                assert place.parsed(None, **{name: empty}) == plain, name
 
 
-def test_a_field_that_is_not_known_is_refused_unless_it_is_empty() -> None:
-    for place in PLACES:
-        place.parsed(colour=None)
-        with pytest.raises(ApiError) as caught:
-            place.parsed(colour="red")
-        assert caught.value.param == place.named("colour")
+@pytest.mark.parametrize("place", PLACES, ids=lambda place: f"{place.request.__name__}.{place.named('')}")
+def test_a_field_that_is_not_known_changes_nothing_and_is_noted(place: Place) -> None:
+    notes = Notes()
+    assert place.parsed(notes, colour="red") == place.parsed()
+    assert ("colour" in notes.unknown) == (place.model is not None)
 
 
 def test_every_table_of_the_page_is_sent() -> None:
-    tables = {(model, id(place.known)) for place in PLACES for model in [place.model]}
-    for section in api_fields_page.SECTIONS:
-        for model in section.models:
-            assert (model, id(section.known)) in tables, (section.title, model)
+    sent = {place.model for place in PLACES}
+    assert {model for section in SECTIONS for model in section.models} == sent - {None}
 
 
 def test_the_page_is_what_the_tables_say() -> None:
     assert Path(api_fields_page.PAGE).read_text() == api_fields_page.text(), "run `make pages`"
+
+
+#: Types of the installed SDKs and classes of vLLM that define the fields of a section's objects.
+SOURCES: Mapping[str, tuple[str, ...]] = json.loads(Path(__file__).with_name("field_sources.json").read_text())
+VLLM: Mapping[str, Any] = json.loads(Path(__file__).with_name("vllm_fields.json").read_text())
+
+
+def fields_of(source: str) -> Iterator[str]:
+    """The names on the wire of a TypedDict, a model of an SDK, or a recorded class of vLLM."""
+    module, _, name = source.partition(":")
+    if module == "vllm":
+        yield from VLLM["classes"][name]
+        return
+    kind = getattr(import_module(module), name)
+    if isinstance(kind, type) and issubclass(kind, BaseModel):
+        yield from (info.alias or attribute for attribute, info in kind.model_fields.items())
+    else:
+        yield from get_type_hints(kind)
+
+
+@pytest.mark.parametrize("section", SECTIONS, ids=lambda section: section.title)
+def test_every_field_of_the_sdks_and_of_vllm_has_its_row(section: Section) -> None:
+    served = {name for model in section.models for name in names_of(model)}
+    served |= set() if section.models else {"type", "text", "refusal"}
+    missing = {
+        name: source
+        for source in SOURCES[section.title]
+        for name in fields_of(source)
+        if name not in served and name not in section.known
+    }
+    assert not missing, "say in the tables of wire whether it is served, accepted or refused"
+
+
+def test_every_section_says_who_defines_its_fields() -> None:
+    assert list(SOURCES) == [section.title for section in SECTIONS]
+    recorded = {name for sources in SOURCES.values() for source in sources for name in source.split("vllm:")[1:]}
+    assert recorded == set(VLLM["classes"])

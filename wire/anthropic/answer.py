@@ -1,11 +1,11 @@
 """An answer in the shape of `/v1/messages`: the events of its stream, and the message that it is in the end. Pure."""
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from wire.answer_blocks import AnswerBlocks, Block, BlockBegan, BlockEnded, BlockEvent, BlockGrew
-from wire.answers import Delta
+from wire.answers import Delta, Finished
 from wire.anthropic.errors import error_body
 from wire.chat import FinishReason, Usage
 from wire.errors import ApiError
@@ -17,6 +17,7 @@ _DELTAS = {
 }
 
 Event = dict[str, Any]
+AppliedEdit = dict[str, Any]  #: of context_management, as the answer tells it
 
 
 class MessageAnswer:
@@ -27,7 +28,15 @@ class MessageAnswer:
     or fail.
     """
 
-    def __init__(self, *, answer_id: str, model: str, stop_sequences: Iterable[str] = ()) -> None:
+    def __init__(
+        self,
+        *,
+        answer_id: str,
+        model: str,
+        stop_sequences: Iterable[str] = (),
+        applied_edits: Sequence[AppliedEdit] | None = None,
+    ) -> None:
+        """applied_edits: what was left out of the conversation; None: the request did not ask for it."""
         self._blocks = AnswerBlocks()
         self._stops = sorted(stop_sequences, key=len, reverse=True)
         self._held = ""  #: a stop sequence at the end of the text so far
@@ -41,9 +50,18 @@ class MessageAnswer:
             "stop_sequence": None,
             "usage": {"input_tokens": 0, "output_tokens": 0},
         }
+        self._edits: dict[str, Any] = {}
+        if applied_edits is not None:
+            self._edits = {"context_management": {"applied_edits": list(applied_edits)}}
 
-    def begin(self) -> Iterator[Event]:
-        """The event that opens a stream. Token counts are not known yet; the last event but one has them."""
+    def begin(self, first: Delta | Finished) -> Iterator[Event]:
+        """The event that opens a stream. It has the token counts of the prompt, where the model's server tells them
+        before its answer; the last event but one has all counts."""
+        match first:
+            case Delta(prompt_counts=(num_prompt, num_cached)):
+                self.whole["usage"] = _usage(Usage.counted(num_prompt, 0, num_cached))
+            case Finished():
+                self.whole["usage"] = _usage(Usage.counted(first.usage.prompt_tokens, 0, _cached(first.usage)))
         yield {"type": "message_start", "message": {**self.whole, "content": []}}
 
     def push(self, delta: Delta) -> Iterator[Event]:
@@ -63,8 +81,8 @@ class MessageAnswer:
             yield from self._block_events(event)
         has_calls = any(block.kind == "call" for block in self._blocks.ended)
         ended = {"stop_reason": _stop_reason(reason, stop, has_calls), "stop_sequence": stop or None}
-        self.whole |= {**ended, "usage": _usage(usage)}
-        yield {"type": "message_delta", "delta": ended, "usage": _usage(usage)}
+        self.whole |= {**ended, "usage": _usage(usage), **self._edits}
+        yield {"type": "message_delta", "delta": ended, "usage": _usage(usage), **self._edits}
         yield {"type": "message_stop"}
 
     def fail(self, error: ApiError) -> Iterator[Event]:
@@ -113,10 +131,14 @@ def _stop_reason(reason: FinishReason, stop_sequence: str, has_calls: bool) -> s
 
 def _usage(usage: Usage) -> dict[str, Any]:
     """Tokens read from the prefix cache are no part of input_tokens."""
-    cached = usage.prompt_tokens_details.cached_tokens
+    cached = _cached(usage)
     return {
         "input_tokens": usage.prompt_tokens - cached,
         "cache_creation_input_tokens": 0,
         "cache_read_input_tokens": cached,
         "output_tokens": usage.completion_tokens,
     }
+
+
+def _cached(usage: Usage) -> int:
+    return usage.prompt_tokens_details.cached_tokens

@@ -3,11 +3,11 @@
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Discriminator, Field, Tag
+from pydantic import BeforeValidator, Discriminator, Field, Tag
 
 from wire.anthropic.fields import BLOCK
-from wire.openai.fields import Known
-from wire.openai.tolerance import Tolerant
+from wire.openai.messages import unserved_part
+from wire.openai.tolerance import Known, Tolerant, refused
 from wire.string_or_list import STRING_OR_LIST
 
 
@@ -22,7 +22,22 @@ class TextBlock(_Block):
     text: str
 
 
-TextBlocks = Annotated[tuple[TextBlock, ...], Field(fail_fast=True)]
+def _as_text(value: Any) -> Any:
+    """What a result holds beside text blocks, as text where it is text."""
+    match value:
+        case {"type": "tool_reference", "tool_name": str(name)}:
+            return {"type": "text", "text": name}
+        case {"type": "search_result", "source": str(source), "title": str(title), "content": [*parts]}:
+            texts = [part["text"] for part in parts if isinstance(part, dict) and isinstance(part.get("text"), str)]
+            return {"type": "text", "text": "\n".join([title, source, *texts])}
+        case {"type": "document", "source": {"type": "text", "data": str(text)}}:
+            return {"type": "text", "text": "\n".join(filter(None, (value.get("title"), text)))}
+        case {"type": str(kind)} if kind != "text":
+            raise refused("type", unserved_part(kind, example="text"))
+    return value
+
+
+TextBlocks = Annotated[tuple[Annotated[TextBlock, BeforeValidator(_as_text)], ...], Field(fail_fast=True)]
 Texts = Annotated[Annotated[str, Tag("a string")] | Annotated[TextBlocks, Tag("a list")], STRING_OR_LIST]
 
 
@@ -37,16 +52,19 @@ class RedactedThinkingBlock(_Block):
     """Thoughts of another service that cannot be read; they are left out."""
 
     type: Literal["redacted_thinking"]
-    data: str
+    data: str = ""
 
 
 class ToolUseBlock(_Block):
     """A call of a tool in an earlier answer."""
 
+    known: ClassVar[Mapping[str, Known]] = BLOCK
+    may_be_empty: ClassVar[frozenset[str]] = frozenset({"input"})
+
     type: Literal["tool_use"]
     id: str = Field(min_length=1)
     name: str = Field(min_length=1)
-    input: dict[str, Any]
+    input: Any = Field(default=None, description="an object, or the text that the model wrote in its place")
 
 
 class ToolResultBlock(_Block):
@@ -60,10 +78,14 @@ class ToolResultBlock(_Block):
 _KINDS = ("text", "thinking", "redacted_thinking", "tool_use", "tool_result")
 
 
-def _kind(value: Any) -> str | None:
+def _kind(value: Any) -> str:
     kind = value.get("type") if isinstance(value, dict) else getattr(value, "type", None)
     # Names with a space: errors leave them out of the path of the field (wire/strict_json.py).
-    return f"a {kind}" if kind in _KINDS else None
+    return f"a {kind}" if kind in _KINDS else "a text"
+
+
+def _served(value: Any) -> Any:
+    return value if isinstance(value, dict) and value.get("type") in _KINDS else _as_text(value)
 
 
 ContentBlock = Annotated[
@@ -72,11 +94,8 @@ ContentBlock = Annotated[
     | Annotated[RedactedThinkingBlock, Tag("a redacted_thinking")]
     | Annotated[ToolUseBlock, Tag("a tool_use")]
     | Annotated[ToolResultBlock, Tag("a tool_result")],
-    Discriminator(
-        _kind,
-        custom_error_type="unserved_block",
-        custom_error_message="only blocks of type text, thinking, tool_use and tool_result are served",
-    ),
+    Discriminator(_kind),
+    BeforeValidator(_served),
 ]
 ContentBlocks = Annotated[tuple[ContentBlock, ...], Field(fail_fast=True)]
 Content = Annotated[Annotated[str, Tag("a string")] | Annotated[ContentBlocks, Tag("a list")], STRING_OR_LIST]

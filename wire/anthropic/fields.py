@@ -1,44 +1,65 @@
-"""Fields of `/v1/messages` that Agon knows and does not serve (wire/openai/fields.py has those of completions)."""
+"""Fields of `/v1/messages` that Agon knows and does not serve (wire/openai/tolerance.py)."""
 
 from collections.abc import Mapping
 
-from wire.openai.fields import Accepted, Known, Refused
-
-_CACHE = Accepted("prefixes are found by their tokens", {"type": "ephemeral"})
+from wire.openai.fields import BOOKKEEPING, CACHE
+from wire.openai.requests import ChatCompletionRequest
+from wire.openai.tolerance import Known, Refused, accepted, served_by
 
 #: The fields of what a prompt is made of, in messages and in counting their tokens.
 CONVERSATION: Mapping[str, Known] = {
-    "cache_control": _CACHE,
-    "speed": Accepted("there is one speed", "standard"),
-    "user_profile_id": Accepted("names the end user"),
-    "workspace_id": Accepted("names the account"),
-    "mcp_servers": Refused("nothing runs beside the model", example=[{"name": "a"}]),
-    "container": Refused("nothing runs beside the model", example="container_1"),
-    "context_management": Refused("nothing is left out of the conversation", example={"edits": []}),
+    **BOOKKEEPING,
+    **accepted("names the end user", "metadata"),
+    **accepted("features are chosen by their fields", "betas"),
+    **accepted("nothing is billed", "billing_policy", "fallback_credit_token"),
+    **accepted("no model here declines", "fallbacks"),
+    **accepted("there are none", "diagnostics"),
+    "mcp_servers": Refused("nothing runs beside the model; give their tools as tools", example=[{"name": "a"}]),
+    "container": Refused("nothing runs beside the model; give tools of your own", example="container_1"),
+    "thread": Refused(
+        "conversations are not kept; send all messages", ({"type": "create"},), {"type": "continue", "x": 1}
+    ),
 }
 MESSAGES: Mapping[str, Known] = {
+    **served_by(ChatCompletionRequest, "/v1/chat/completions"),
     **CONVERSATION,
-    "metadata": Accepted("names the end user", {"user_id": "u"}),
-    "service_tier": Accepted("there is one tier", "auto"),
-    "inference_geo": Accepted("there is one place", "eu"),
-    "diagnostics": Accepted("there are none", {"previous_message_id": "msg_1"}),
+    **accepted("tokens are counted in any case", "stream_options"),
+    **accepted("callers share no prefixes", "cache_salt"),
+    "kv_transfer_params": Refused("keys and values stay in the worker", example={"do_remote_decode": True}),
+    "compaction": Refused("ask for a summary with a message of your own", example={"type": "auto"}),
+}
+COUNT_TOKENS: Mapping[str, Known] = {
+    **CONVERSATION,
+    **accepted("the count is of the conversation as it was sent", "compaction"),
 }
 
 TOOL: Mapping[str, Known] = {
-    "cache_control": _CACHE,
-    "eager_input_streaming": Accepted("input is streamed as it comes", True),
-    "input_examples": Refused("chat templates show no examples", example=[{"a": 1}]),
-    "defer_loading": Refused("the model sees all tools", (False,), True),
+    **CACHE,
+    **accepted("input is streamed as it comes", "eager_input_streaming"),
+    **accepted("the model sees all tools", "defer_loading"),
+    **accepted("chat templates show no examples", "input_examples"),
     "allowed_callers": Refused("only the model calls", (["direct"],), ["code_execution_20250825"]),
 }
-THINKING: Mapping[str, Known] = {"display": Accepted("thoughts are given as they are", "summarized")}
+#: The fields of tools that the client runs and whose input Anthropic defines (wire/anthropic/client_tools.py).
+CLIENT_TOOL: Mapping[str, Known] = {
+    **TOOL,
+    **accepted("the client cuts what it shows", "max_characters"),
+}
+THINKING: Mapping[str, Known] = accepted("thoughts are given as they are", "display")
+OUTPUT_CONFIG: Mapping[str, Known] = accepted("a hint; max_tokens and thinking bound the answer", "task_budget")
 
-#: The fields of content blocks, which may come from an earlier answer.
+#: The fields of messages and content blocks, which may come from an earlier answer.
 BLOCK: Mapping[str, Known] = {
-    "cache_control": _CACHE,
-    "citations": Accepted("of an earlier answer", [{"type": "char_location"}]),
-    "signature": Accepted("thoughts are read as they are"),
-    "caller": Accepted("of an earlier answer", {"type": "direct"}),
-    "toolset_name": Accepted("of an earlier answer"),
-    "is_error": Accepted("the content says what failed", True),
+    **CACHE,
+    **accepted("of an earlier answer", "citations", "caller", "toolset_name", "parsed", "parsed_output"),
+    **accepted("thoughts are read as they are", "signature"),
+    **accepted("the content says what failed", "is_error"),
+}
+MESSAGE: Mapping[str, Known] = {
+    **CACHE,
+    **accepted(
+        "of an earlier answer",
+        *("id", "type", "model", "stop_reason", "stop_sequence", "stop_details", "usage"),
+        *("container", "context_management", "diagnostics", "parsed_output", "input_transformations"),
+    ),
 }

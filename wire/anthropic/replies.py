@@ -40,12 +40,28 @@ StopReason = Literal["end_turn", "max_tokens", "stop_sequence", "tool_use"]
 
 
 class MessageUsage(_Shape):
-    """Token counts of one answer. In the event `message_start` they are 0: the event `message_delta` has them."""
+    """Token counts of one answer. In the event `message_start` they are those of the prompt, or 0 where the model's
+    server tells them last."""
 
     input_tokens: int = Field(description="without those read from the prefix cache")
     output_tokens: int
     cache_creation_input_tokens: int | None = None
     cache_read_input_tokens: int | None = None
+
+
+class AppliedEdit(_Shape):
+    """An edit of `context_management` that was carried out."""
+
+    type: Literal["clear_tool_uses_20250919", "clear_thinking_20251015"]
+    cleared_tool_uses: int | None = Field(default=None, description="calls whose results were left out")
+    cleared_thinking_turns: int | None = Field(default=None, description="answers whose thoughts were left out")
+    cleared_input_tokens: int = Field(description="tokens by which the prompt is shorter")
+
+
+class AppliedEdits(_Shape):
+    """What was left out of the conversation."""
+
+    applied_edits: list[AppliedEdit]
 
 
 class MessageObject(_Shape):
@@ -59,12 +75,20 @@ class MessageObject(_Shape):
     stop_reason: StopReason | None = Field(description="null only in the event `message_start`")
     stop_sequence: str | None = Field(description="the one of `stop_sequences` that the answer met")
     usage: MessageUsage
+    context_management: AppliedEdits | None = Field(default=None, description="absent unless it was asked for")
+
+
+class OriginalCount(_Shape):
+    """The count of the conversation as it was sent."""
+
+    original_input_tokens: int
 
 
 class TokenCount(_Shape):
     """Answer of `POST /v1/messages/count_tokens`."""
 
     input_tokens: int
+    context_management: OriginalCount | None = Field(default=None, description="absent unless it was asked for")
 
 
 class MessageStart(_Shape):
@@ -119,6 +143,7 @@ class MessageDelta(_Shape):
     type: Literal["message_delta"]
     delta: Ending
     usage: MessageUsage
+    context_management: AppliedEdits | None = Field(default=None, description="absent unless it was asked for")
 
 
 class MessageStop(_Shape):

@@ -6,23 +6,15 @@ from typing import ClassVar, Literal
 from pydantic import BaseModel, Field
 
 from wire.embeddings import EmbedReply, EmbedRequest, PoolingName, unpacked
-from wire.openai.fields import Accepted, Known, Refused
+from wire.openai.fields import EMBEDDINGS
 from wire.openai.prompts import Inputs
-from wire.openai.tolerance import Tolerant
-
-FIELDS: Mapping[str, Known] = {
-    "user": Accepted("names the end user"),
-    "metadata": Accepted("labels of the request, which is not kept", {"run": "7"}),
-    "priority": Refused("not served", (0,), 1),
-    "truncate_prompt_tokens": Refused("inputs must fit into the context", example=8),
-    "input_type": Refused("write it into the text", example="query"),
-}
+from wire.openai.tolerance import Known, Tolerant
 
 
 class EmbeddingRequest(Tolerant):
     """OpenAI's request, with vLLM's and Agon's `pooling` and `normalize`."""
 
-    known: ClassVar[Mapping[str, Known]] = FIELDS
+    known: ClassVar[Mapping[str, Known]] = EMBEDDINGS
 
     model: str
     input: Inputs

@@ -1,29 +1,42 @@
 """Bodies of the OpenAI chat-completions and completions requests that Agon serves. All of it is pure: controller and
 worker share it, so they give the same answers.
 
-A parameter that would change the answer and is not served is refused, never ignored (wire/openai/fields.py).
+A parameter that would change the answer and is not served is refused, never ignored (tolerance.py).
 """
 
 from collections.abc import Mapping
-from typing import ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
-from wire.chat import MAX_LOGPROBS, ChatMessage, SamplingFields, SamplingOptions, TemplateKwargs
+from wire.chat import MAX_LOGPROBS, MAX_TOKENS, ChatMessage, SamplingFields, SamplingOptions, TemplateKwargs
 from wire.constraints import OutputConstraint
 from wire.model_names import MAX_MODEL_NAME_CHARS
-from wire.openai.fields import CHAT, COMPLETIONS, STREAM_OPTIONS, Known
+from wire.openai.fields import CHAT, COMPLETIONS, STREAM_OPTIONS
 from wire.openai.messages import MAX_MESSAGES, RequestMessage
+from wire.openai.names import Names
 from wire.openai.prompts import Prompts
 from wire.openai.shape import AnswerShape
 from wire.openai.structured import ConstraintFields, ResponseFormat
-from wire.openai.tolerance import Tolerant, invalid
-from wire.tools import NamedToolChoice, ToolChoice, ToolDefinitions
+from wire.openai.tolerance import Known, Tolerant, invalid, served_by
+from wire.tools import AllowedToolsChoice, NamedToolChoice, RequestedChoice, ToolChoice, ToolDefinitions
 from wire.workers import GenerateRequest
 
 MAX_CHOICES = 512  #: of one answer
 
-ReasoningEffort = Literal["none", "minimal", "low", "medium", "high", "xhigh"]
+ReasoningEffort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
+
+
+def _bounded(value: Any) -> Any:
+    """A bound that no context reaches is none: such as LM Studio's clients send (-1) and those that ask for all there
+    is. What does not fit into the context is cut there."""
+    if not isinstance(value, int) or isinstance(value, bool):
+        return value
+    return None if value == -1 else min(value, MAX_TOKENS)
+
+
+#: A bound of the answer; one above what fits into the context is cut to it.
+TokenBound = Annotated[Annotated[int, Field(ge=1)] | None, BeforeValidator(_bounded)]
 
 
 class StreamOptions(Tolerant):
@@ -98,8 +111,8 @@ class ChatCompletionRequest(_CompletionRequest):
     messages: tuple[RequestMessage, ...] = Field(
         min_length=1, max_length=MAX_MESSAGES, fail_fast=True, description="the conversation, oldest message first"
     )
-    max_tokens: int | None = Field(default=None, ge=1, le=1_000_000, description="bound of the answer")
-    max_completion_tokens: int | None = Field(default=None, ge=1, le=1_000_000, description="wins over max_tokens")
+    max_tokens: TokenBound = Field(default=None, description="bound of the answer, cut to what fits; -1: none")
+    max_completion_tokens: TokenBound = Field(default=None, description="wins over max_tokens")
     chat_template_kwargs: TemplateKwargs | None = Field(
         default=None, description='values for the model\'s chat template, such as {"enable_thinking": false}'
     )
@@ -115,13 +128,15 @@ class ChatCompletionRequest(_CompletionRequest):
         default=None, description="the last message is the beginning of the answer, which goes on from there"
     )
     tools: ToolDefinitions | None = Field(default=None, description="tools that the model may call")
-    tool_choice: ToolChoice | None = Field(default=None, description="null: auto where there are tools")
+    tool_choice: RequestedChoice | None = Field(
+        default=None, description="null: auto where there are tools; allowed_tools leaves the others out"
+    )
     parallel_tool_calls: bool | None = Field(default=None, description="false: one call at most")
     response_format: ResponseFormat | None = Field(default=None, description="text, or what the answer must match")
 
     @model_validator(mode="after")
     def _consistent(self) -> "ChatCompletionRequest":
-        if self.top_logprobs is not None and self.logprobs is None:
+        if self.top_logprobs and self.logprobs is None:
             raise invalid("top_logprobs", "only allowed when logprobs is true")
         if self.continue_final_message and self.add_generation_prompt:
             raise invalid("continue_final_message", "the answer is either continued or opened by add_generation_prompt")
@@ -134,15 +149,37 @@ class ChatCompletionRequest(_CompletionRequest):
         return self
 
     def _check_tool_choice(self) -> None:
-        names = [tool.function.name for tool in self.tools or ()]
-        if not names and self.tool_choice not in (None, "none", "auto"):
+        choice = self.tool_choice
+        names = {tool.function.name for tool in self.tools or ()}
+        if not names and choice not in (None, "none", "auto"):
             raise invalid("tool_choice", "there are no tools to choose from")
-        if isinstance(self.tool_choice, NamedToolChoice) and self.tool_choice.function.name not in names:
-            raise invalid("tool_choice", "names a function that is not among the tools")
+        chosen: tuple[NamedToolChoice, ...] = ()
+        if isinstance(choice, NamedToolChoice):
+            chosen = (choice,)
+        elif isinstance(choice, AllowedToolsChoice):
+            chosen = choice.allowed_tools.tools
+        missing = {one.function.name for one in chosen} - names
+        if missing:
+            raise invalid("tool_choice", f"{min(missing)!r} is none of the tools")
+
+    @property
+    def _choice(self) -> ToolChoice | None:
+        """The choice among the tools that the model sees."""
+        choice = self.tool_choice
+        return choice.allowed_tools.mode if isinstance(choice, AllowedToolsChoice) else choice
+
+    @property
+    def _shown_tools(self) -> ToolDefinitions:
+        """The tools that the model sees."""
+        tools, choice = self.tools or (), self.tool_choice
+        if not isinstance(choice, AllowedToolsChoice):
+            return tools
+        names = {one.function.name for one in choice.allowed_tools.tools}
+        return tuple(tool for tool in tools if tool.function.name in names)
 
     @property
     def _must_call(self) -> bool:
-        return self.tool_choice not in (None, "none", "auto")
+        return self._choice not in (None, "none", "auto")
 
     def sampling(self) -> SamplingOptions:
         """The sampling parameters; max_completion_tokens replaces its deprecated name max_tokens. An answer that must
@@ -174,8 +211,8 @@ class ChatCompletionRequest(_CompletionRequest):
             request_id=request_id,
             messages=self.chat_messages(),
             chat_template_kwargs=effort | (self.chat_template_kwargs or {}),
-            tools=self.tools or (),
-            tool_choice=self.tool_choice,
+            tools=self._shown_tools,
+            tool_choice=self._choice,
             parallel_tool_calls=self.parallel_tool_calls is not False,
             add_generation_prompt=self.add_generation_prompt is not False and not self.continue_final_message,
             continue_final_message=bool(self.continue_final_message),
@@ -186,6 +223,11 @@ class ChatCompletionRequest(_CompletionRequest):
             cache_salt=self.cache_salt or "",
         )
 
+    @property
+    def names(self) -> Names:
+        """How errors of the engine name the request's fields."""
+        return Names({} if self.max_completion_tokens is None else {"max_tokens": "max_completion_tokens"})
+
     def chat_messages(self) -> tuple[ChatMessage, ...]:
         """The conversation as the engine sees it."""
         return tuple(message.as_chat_message() for message in self.messages)
@@ -194,9 +236,15 @@ class ChatCompletionRequest(_CompletionRequest):
 class CompletionRequest(_CompletionRequest):
     """Body of `POST /v1/completions`."""
 
-    known: ClassVar[Mapping[str, Known]] = COMPLETIONS
+    known: ClassVar[Mapping[str, Known]] = {
+        **served_by(ChatCompletionRequest, "/v1/chat/completions"),
+        **COMPLETIONS,
+    }
 
     prompt: Prompts
+    max_tokens: Annotated[Annotated[int, Field(ge=0)] | None, BeforeValidator(_bounded)] = Field(
+        default=None, description="bound of the answer, cut to what fits; 0: none, with echo; -1: no bound"
+    )
     echo: bool | None = Field(default=None, description="the text begins with the prompt")
     response_format: ResponseFormat | None = Field(default=None, description="text, or what the answer must match")
     logprobs: int | None = Field(
@@ -234,6 +282,11 @@ class CompletionRequest(_CompletionRequest):
             usage=self._wants_usage,
             continuous_usage=self._wants_continuous_usage,
         )
+
+    @property
+    def names(self) -> Names:
+        """How errors of the engine name the request's fields."""
+        return Names({"messages": "prompt"})
 
     def generate_requests(self, request_id: str) -> tuple[GenerateRequest, ...]:
         """The request as workers get it: one for each prompt."""

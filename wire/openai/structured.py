@@ -8,8 +8,8 @@ from typing import Any, ClassVar, Literal
 from pydantic import BaseModel, Field, model_validator
 
 from wire.constraints import MAX_CONSTRAINT_CHARS, ConstraintKind, OutputConstraint
-from wire.openai.fields import STRUCTURED_OUTPUTS, Known
-from wire.openai.tolerance import Tolerant, invalid
+from wire.openai.fields import STRUCTURED_OUTPUTS
+from wire.openai.tolerance import Known, Tolerant, invalid
 
 Schema = dict[str, Any] | bool
 
@@ -17,8 +17,7 @@ Schema = dict[str, Any] | bool
 class JsonSchemaFormat(Tolerant):
     """The schema of an answer. `strict` is taken: every answer follows the schema exactly."""
 
-    known: ClassVar[Mapping[str, Known]] = {}
-    may_be_empty: ClassVar[frozenset[str]] = frozenset({"schema_"})
+    may_be_empty: ClassVar[frozenset[str]] = frozenset({"schema"})
 
     name: str | None = Field(default=None, max_length=64, description="for the reader of the request")
     description: str | None = Field(default=None, description="likewise")
@@ -43,6 +42,7 @@ class StructuredOutputs(Tolerant):
     """vLLM's constraints: exactly one of them."""
 
     known: ClassVar[Mapping[str, Known]] = STRUCTURED_OUTPUTS
+    may_be_empty: ClassVar[frozenset[str]] = frozenset({"json"})
 
     json_: Schema | str | None = Field(default=None, alias="json", description="a JSON schema, or its text")
     regex: str | None = Field(default=None, description="a regular expression for the whole answer")

@@ -7,9 +7,9 @@ from pydantic import BaseModel, Field, model_validator
 
 from wire.chat import TemplateKwargs, TokenId
 from wire.model_names import MAX_MODEL_NAME_CHARS
-from wire.openai.fields import TOKENIZE, Known
+from wire.openai.fields import TOKENIZE
 from wire.openai.messages import MAX_MESSAGES, RequestMessage
-from wire.openai.tolerance import Tolerant, invalid
+from wire.openai.tolerance import Known, Tolerant, invalid
 from wire.tools import ToolDefinitions
 from wire.workers import GenerateRequest
 

@@ -4,11 +4,12 @@ from collections.abc import Iterator
 from typing import Any
 
 from wire.answer_blocks import AnswerBlocks, Block, BlockBegan, BlockEnded, BlockEvent, BlockGrew
-from wire.answers import Delta
+from wire.answers import Delta, Finished
 from wire.chat import FinishReason, Usage
 from wire.errors import ApiError
 from wire.openai.logprobs import chat_logprobs
 from wire.responses.requests import ResponsesRequest
+from wire.responses.tools import FunctionTool, HostedTool, ShownTools
 
 _PREFIXES = {"thoughts": "rs", "text": "msg", "call": "fc"}
 
@@ -21,8 +22,9 @@ class ResponseAnswer:
     Mutable; used by one answer. The order is begin, push (any number of times), then finish or fail.
     """
 
-    def __init__(self, request: ResponsesRequest, *, answer_id: str, created: int) -> None:
+    def __init__(self, request: ResponsesRequest, tools: ShownTools, *, answer_id: str, created: int) -> None:
         self._id = answer_id
+        self._tools = tools
         self._blocks = AnswerBlocks()
         self._items: list[dict[str, Any]] = []
         self._logprobs: list[Any] = []  #: of the text that is open
@@ -41,7 +43,7 @@ class ResponseAnswer:
             "usage": None,
         }
 
-    def begin(self) -> Iterator[Event]:
+    def begin(self, first: Delta | Finished) -> Iterator[Event]:
         """The two events that open a stream."""
         yield self._event("response.created", response=self._snapshot())
         yield self._event("response.in_progress", response=self._snapshot())
@@ -105,9 +107,8 @@ class ResponseAnswer:
         place = {"item_id": self._item_id(block), "output_index": block.index}
         match block.kind:
             case "call":
-                yield self._event(
-                    "response.function_call_arguments.done", **place, name=block.name, arguments=block.text
-                )
+                name = self._tools.split(block.name)["name"]
+                yield self._event("response.function_call_arguments.done", **place, name=name, arguments=block.text)
             case "thoughts":
                 yield self._event("response.reasoning_text.done", **place, content_index=0, text=block.text)
             case "text":
@@ -126,7 +127,7 @@ class ResponseAnswer:
     def _item(self, block: Block, status: str, *, is_empty: bool = False) -> dict[str, Any]:
         item = {"id": self._item_id(block), "status": status}
         if block.kind == "call":
-            call = {"call_id": block.call_id, "name": block.name, "arguments": block.text}
+            call = {"call_id": block.call_id, **self._tools.split(block.name), "arguments": block.text}
             return {"type": "function_call", **item, **call}
         content = [] if is_empty else [self._part(block)]
         if block.kind == "thoughts":
@@ -164,7 +165,11 @@ def _echo(request: ResponsesRequest) -> dict[str, Any]:
         "temperature": request.temperature,
         "text": {"format": request.output_format.model_dump(by_alias=True, exclude_none=True)},
         "tool_choice": "auto" if choice is None else given["tool_choice"],
-        "tools": [{"parameters": None, "strict": None, **tool} for tool in given.get("tools", ())],
+        "tools": [
+            {"parameters": None, "strict": None, **said} if isinstance(tool, FunctionTool) else said
+            for tool, said in zip(request.tools, given.get("tools", ()), strict=True)
+            if not isinstance(tool, HostedTool)
+        ],
         "top_logprobs": request.top_logprobs or 0,
         "top_p": request.top_p,
         "truncation": "disabled",

@@ -1,57 +1,76 @@
 """A request to `/v1/responses` as the fields of a chat completion request. Pure."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any
 
-from wire.errors import ApiError, ErrorCode
+from wire.chat import DrawingFields
+from wire.openai.names import Names
 from wire.responses.items import FunctionCallItem, FunctionOutputItem, InputItem, MessageItem, ReasoningItem, text_of
-from wire.responses.requests import AllowedTools, FunctionChoice, FunctionTool, ResponsesRequest, SchemaFormat
+from wire.responses.requests import AllowedTools, FunctionChoice, ResponsesRequest, SchemaFormat
+from wire.responses.tools import ShownTools, full_name, shown_tools
 
-#: Fields of the chat request whose names in this API differ; errors name these.
-NAMES: Mapping[str, str] = {
+_NAMES = {
     "messages": "input",
     "max_completion_tokens": "max_output_tokens",
+    "max_tokens": "max_output_tokens",
     "response_format": "text.format",
     "reasoning_effort": "reasoning.effort",
 }
 
 
-def chat_fields(request: ResponsesRequest) -> dict[str, Any]:
-    """The fields of the chat completion request that asks for the same answer; absent ones are left out. Raises
-    ApiError INVALID_REQUEST where the choice of a tool names none of the tools."""
+@dataclass(frozen=True, slots=True)
+class Translation:
+    """The chat completion request that asks for the same answer, how errors name its fields, and its tools."""
+
+    fields: dict[str, Any]
+    names: Names
+    tools: ShownTools
+
+
+def translation(request: ResponsesRequest) -> Translation:
+    """The request as a chat completion request; absent fields are left out."""
+    tools = shown_tools(request.tools)
+    messages, places = _messages(request.input)
+    if request.instructions:
+        messages.insert(0, {"role": "system", "content": request.instructions})
+        places.insert(0, "instructions")
     fields: dict[str, Any] = {
         "model": request.model,
-        "messages": [*_instructions(request), *_messages(request.input)],
+        "messages": messages,
         "max_completion_tokens": request.max_output_tokens,
-        "temperature": request.temperature,
-        "top_p": request.top_p,
         "reasoning_effort": request.reasoning.effort if request.reasoning is not None else None,
         "response_format": _response_format(request),
         "stream": request.stream,
-        **_tools(request),
+        "stop": request.stop,
+        "cache_salt": request.cache_salt,
+        **{name: getattr(request, name) for name in DrawingFields.model_fields},
+        **_tools(request, tools),
     }
     if request.wants_logprobs:
         fields |= {"logprobs": True, "top_logprobs": request.top_logprobs or 0}
-    return {name: value for name, value in fields.items() if value is not None}
+    names = Names(
+        {
+            **_NAMES,
+            **{f"messages.{number}": place for number, place in enumerate(places)},
+            **{f"tools.{number}.function": place for number, place in enumerate(tools.places)},
+        }
+    )
+    return Translation({name: value for name, value in fields.items() if value is not None}, names, tools)
 
 
-def _instructions(request: ResponsesRequest) -> list[dict[str, Any]]:
-    return [{"role": "system", "content": request.instructions}] if request.instructions else []
-
-
-def _messages(given: str | Iterable[InputItem]) -> list[dict[str, Any]]:
-    """The conversation. Items of one answer (reasoning, text, calls) become one message of the assistant."""
+def _messages(given: str | Iterable[InputItem]) -> tuple[list[dict[str, Any]], list[str]]:
+    """The conversation, and of each message its place in the request. Items of one answer (reasoning, text, calls)
+    become one message of the assistant."""
     if isinstance(given, str):
-        return [{"role": "user", "content": given}]
+        return [{"role": "user", "content": given}], ["input"]
     messages: list[dict[str, Any]] = []
-    for item in given:
+    places: list[str] = []
+    for number, item in enumerate(given):
         last = messages[-1] if messages and messages[-1]["role"] == "assistant" else None
         match item:
-            case MessageItem(role="assistant"):
-                if last is not None and last["content"] is None and "tool_calls" not in last:
-                    last["content"] = text_of(item.content)
-                else:
-                    messages.append({"role": "assistant", "content": text_of(item.content)})
+            case MessageItem(role="assistant") if last and last["content"] is None and "tool_calls" not in last:
+                last["content"] = text_of(item.content)
             case MessageItem():
                 messages.append({"role": item.role, "content": text_of(item.content)})
             case ReasoningItem():
@@ -65,52 +84,34 @@ def _messages(given: str | Iterable[InputItem]) -> list[dict[str, Any]]:
                 last.setdefault("tool_calls", []).append(_call(item))
             case FunctionOutputItem():
                 messages.append({"role": "tool", "tool_call_id": item.call_id, "content": text_of(item.output)})
-    for message in messages:
-        if message["content"] is None and "tool_calls" not in message:
-            message["content"] = ""
-    return messages
+        places += [f"input.{number}"] * (len(messages) - len(places))
+    return messages, places
 
 
 def _call(item: FunctionCallItem) -> dict[str, Any]:
     return {
         "id": item.call_id,
         "type": "function",
-        "function": {"name": item.name, "arguments": item.arguments},
+        "function": {"name": full_name(item.namespace, item.name), "arguments": item.arguments},
     }
 
 
-def _tools(request: ResponsesRequest) -> dict[str, Any]:
-    """Tools and the choice among them. A choice of allowed tools leaves the other tools out."""
-    tools: Iterable[FunctionTool] = request.tools
+def _tools(request: ResponsesRequest, tools: ShownTools) -> dict[str, Any]:
     choice: Any = request.tool_choice
-    match request.tool_choice:
-        case FunctionChoice(name=name):
-            choice = {"type": "function", "function": {"name": name}}
+    match choice:
+        case FunctionChoice():
+            choice = _named(choice)
         case AllowedTools(mode=mode, tools=allowed):
-            names = {tool.name for tool in allowed}
-            missing = names - {tool.name for tool in tools}
-            if missing:
-                text = f"tool_choice: {min(missing)!r} is none of the tools"
-                raise ApiError(ErrorCode.INVALID_REQUEST, text, param="tool_choice")
-            tools, choice = [tool for tool in tools if tool.name in names], mode
-    if not request.tools:
+            among = {"mode": mode, "tools": [_named(one) for one in allowed]}
+            choice = {"type": "allowed_tools", "allowed_tools": among}
+    if not tools.functions:
         # A choice without tools decides nothing; a named or a required one cannot be served.
         return {"tool_choice": choice if choice not in ("auto", "none") else None}
-    return {
-        "tools": [_tool(tool) for tool in tools],
-        "tool_choice": choice,
-        "parallel_tool_calls": request.parallel_tool_calls,
-    }
+    return {"tools": tools.functions, "tool_choice": choice, "parallel_tool_calls": request.parallel_tool_calls}
 
 
-def _tool(tool: FunctionTool) -> dict[str, Any]:
-    given = {
-        "name": tool.name,
-        "description": tool.description,
-        "parameters": tool.parameters,
-        "strict": tool.strict,
-    }
-    return {"type": "function", "function": {name: value for name, value in given.items() if value is not None}}
+def _named(choice: FunctionChoice) -> dict[str, Any]:
+    return {"type": "function", "function": {"name": full_name(choice.namespace, choice.name)}}
 
 
 def _response_format(request: ResponsesRequest) -> dict[str, Any] | None:

@@ -1,12 +1,13 @@
 """The items of a request's `input`: messages, calls of functions, their outputs, reasoning."""
 
+import json
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Discriminator, Field, Tag
+from pydantic import BeforeValidator, Discriminator, Field, Tag
 
-from wire.openai.fields import Known
-from wire.openai.tolerance import Tolerant
+from wire.openai.messages import unserved_part
+from wire.openai.tolerance import Known, Tolerant, refused
 from wire.responses.fields import ITEM, PART
 from wire.string_or_list import STRING_OR_LIST
 
@@ -29,23 +30,23 @@ class RefusalPart(Tolerant):
     refusal: str
 
 
-def _part_kind(value: Any) -> str | None:
+def _part_kind(value: Any) -> str:
     kind = value.get("type") if isinstance(value, dict) else getattr(value, "type", None)
-    match kind:
-        case "refusal":
-            return "a refusal"
-        case "input_text" | "output_text" | "text" | "reasoning_text" | "summary_text":
-            return "a text"
-    return None
+    return "a refusal" if kind == "refusal" else "a text"
+
+
+def _served_part(value: Any) -> Any:
+    kind = value.get("type") if isinstance(value, dict) else None
+    served = ("input_text", "output_text", "text", "reasoning_text", "summary_text", "refusal")
+    if isinstance(kind, str) and kind not in served:
+        raise refused("type", unserved_part(kind, example="input_text"))
+    return value
 
 
 Part = Annotated[
     Annotated[TextPart, Tag("a text")] | Annotated[RefusalPart, Tag("a refusal")],
-    Discriminator(
-        _part_kind,
-        custom_error_type="unserved_part",
-        custom_error_message="only parts of type input_text, output_text and refusal are served",
-    ),
+    Discriminator(_part_kind),
+    BeforeValidator(_served_part),
 ]
 Parts = Annotated[tuple[Part, ...], Field(fail_fast=True)]
 Content = Annotated[Annotated[str, Tag("a string")] | Annotated[Parts, Tag("a list")], STRING_OR_LIST]
@@ -67,7 +68,11 @@ class MessageItem(_Item):
 
     type: Literal["message"] = "message"
     role: Literal["user", "assistant", "system", "developer"]
-    content: Content
+    content: Content = ""
+
+
+def _text(value: object) -> object:
+    return json.dumps(value, ensure_ascii=False) if isinstance(value, dict | list) else value
 
 
 class FunctionCallItem(_Item):
@@ -76,7 +81,10 @@ class FunctionCallItem(_Item):
     type: Literal["function_call"]
     call_id: str = Field(min_length=1)
     name: str = Field(min_length=1)
-    arguments: str = Field(description="JSON")
+    namespace: str | None = Field(default=None, description="of the function, where the tools have namespaces")
+    arguments: Annotated[str, BeforeValidator(_text)] = Field(
+        default="", description="JSON, or what the model wrote in its place"
+    )
 
 
 class FunctionOutputItem(_Item):
@@ -84,7 +92,7 @@ class FunctionOutputItem(_Item):
 
     type: Literal["function_call_output"]
     call_id: str = Field(min_length=1)
-    output: Content
+    output: Content = ""
 
 
 class ReasoningItem(_Item):
@@ -95,10 +103,22 @@ class ReasoningItem(_Item):
     content: Parts = ()
 
 
-def _item_kind(value: Any) -> str | None:
+_KINDS = ("message", "function_call", "function_call_output", "reasoning")
+
+
+def _item_kind(value: Any) -> str:
     kind = value.get("type") or "message" if isinstance(value, dict) else getattr(value, "type", None)
     # Names with a space: errors leave them out of the path of the field (wire/strict_json.py).
-    return f"a {kind}" if kind in ("message", "function_call", "function_call_output", "reasoning") else None
+    return f"a {kind}" if kind in _KINDS else "a message"
+
+
+def _served_item(value: Any) -> Any:
+    kind = value.get("type") if isinstance(value, dict) else None
+    if kind and kind not in _KINDS:
+        raise refused(
+            "type", f"items of type {str(kind)[:60]!r} are not served: only {', '.join(_KINDS)} are. Leave it out."
+        )
+    return value
 
 
 InputItem = Annotated[
@@ -106,9 +126,6 @@ InputItem = Annotated[
     | Annotated[FunctionCallItem, Tag("a function_call")]
     | Annotated[FunctionOutputItem, Tag("a function_call_output")]
     | Annotated[ReasoningItem, Tag("a reasoning")],
-    Discriminator(
-        _item_kind,
-        custom_error_type="unserved_item",
-        custom_error_message="only items of type message, function_call, function_call_output and reasoning are served",
-    ),
+    Discriminator(_item_kind),
+    BeforeValidator(_served_item),
 ]

@@ -54,6 +54,7 @@ class OutputCall(_Shape):
     id: str
     call_id: str
     name: str
+    namespace: str | None = Field(default=None, description="of the function; absent where it has none")
     arguments: str = Field(description="JSON")
     status: Status
 
@@ -109,7 +110,7 @@ class ResponseObject(_Shape):
     model: str
     instructions: str | None
     max_output_tokens: int | None
-    metadata: dict[str, str]
+    metadata: dict[str, Any]
     parallel_tool_calls: bool
     previous_response_id: None
     reasoning: dict[str, Any]

@@ -5,28 +5,18 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Discriminator, Field, Tag
 
+from wire.chat import DrawingFields, StopStrings
 from wire.model_names import MAX_MODEL_NAME_CHARS
-from wire.openai.fields import Known
-from wire.openai.tolerance import Tolerant
-from wire.responses.fields import REASONING, RESPONSES, STREAM_OPTIONS, TEXT, TOOL
+from wire.openai.messages import MAX_MESSAGES
+from wire.openai.requests import TokenBound
+from wire.openai.tolerance import Known, Tolerant
+from wire.responses.fields import REASONING, RESPONSES, STREAM_OPTIONS, TEXT
 from wire.responses.items import InputItem
+from wire.responses.tools import Tool
 from wire.string_or_list import STRING_OR_LIST
-
-MAX_ITEMS = 1024
+from wire.tools import MAX_TOOLS, choice_kind
 
 JsonSchema = dict[str, Any]
-
-
-class FunctionTool(Tolerant):
-    """A function that the model may call."""
-
-    known: ClassVar[Mapping[str, Known]] = TOOL
-
-    type: Literal["function"]
-    name: str = Field(min_length=1)
-    description: str | None = None
-    parameters: JsonSchema | None = Field(default=None, description="JSON schema of the arguments")
-    strict: bool | None = None
 
 
 class FunctionChoice(Tolerant):
@@ -34,6 +24,7 @@ class FunctionChoice(Tolerant):
 
     type: Literal["function"]
     name: str
+    namespace: str | None = None
 
 
 class AllowedTools(Tolerant):
@@ -92,14 +83,23 @@ class StreamOptions(Tolerant):
     known: ClassVar[Mapping[str, Known]] = STREAM_OPTIONS
 
 
-Include = Literal["reasoning.encrypted_content", "message.output_text.logprobs"]
-
-
-InputItems = Annotated[tuple[InputItem, ...], Field(min_length=1, max_length=MAX_ITEMS, fail_fast=True)]
+InputItems = Annotated[tuple[InputItem, ...], Field(min_length=1, max_length=MAX_MESSAGES, fail_fast=True)]
 Input = Annotated[Annotated[str, Tag("a string")] | Annotated[InputItems, Tag("a list")], STRING_OR_LIST]
 
 
-class ResponsesRequest(Tolerant):
+Choice = Annotated[
+    Annotated[Literal["auto", "none", "required"], Tag("a word")]
+    | Annotated[FunctionChoice, Tag("a function")]
+    | Annotated[AllowedTools, Tag("allowed tools")],
+    Discriminator(
+        choice_kind,
+        custom_error_type="unknown_choice",
+        custom_error_message="must be auto, none, required, a function or allowed_tools: hosted tools are not run here",
+    ),
+]
+
+
+class ResponsesRequest(Tolerant, DrawingFields):
     """Body of `POST /v1/responses`. null means absent everywhere, as OpenAI clients expect. Answers are not kept, so a
     conversation is sent as a whole."""
 
@@ -108,26 +108,34 @@ class ResponsesRequest(Tolerant):
     model: str = Field(min_length=1, max_length=MAX_MODEL_NAME_CHARS, description="name of the model")
     input: Input = Field(description="a message of the user, or the items of the conversation, oldest first")
     instructions: str | None = Field(default=None, description="a system message before the input")
-    max_output_tokens: int | None = Field(default=None, ge=1, le=1_000_000, description="thoughts included")
-    temperature: float | None = Field(default=None, ge=0, le=2, description="0: greedy")
-    top_p: float | None = Field(default=None, gt=0, le=1)
-    tools: tuple[FunctionTool, ...] = Field(
-        default=(), max_length=128, fail_fast=True, description="functions; built-in tools are refused"
+    max_output_tokens: TokenBound = Field(
+        default=None, description="bound of the answer, thoughts included, cut to what fits"
     )
-    tool_choice: Literal["auto", "none", "required"] | FunctionChoice | AllowedTools | None = None
+    stop: StopStrings | None = Field(default=None, description="a string or several, at which the answer ends")
+    cache_salt: str | None = Field(
+        default=None, max_length=64, description="requests share cached prefixes only where these are equal"
+    )
+    tools: tuple[Tool, ...] = Field(
+        default=(),
+        max_length=MAX_TOOLS,
+        fail_fast=True,
+        description="functions, and namespaces of them; hosted tools (web_search, file_search, code_interpreter, "
+        "image_generation, local_shell) are left out of the prompt, which the header X-Agon-Warning tells",
+    )
+    tool_choice: Choice | None = None
     parallel_tool_calls: bool | None = None
     text: TextOptions | None = None
     reasoning: Reasoning | None = None
     top_logprobs: int | None = Field(default=None, ge=0, le=20, description="beside each token of the text")
-    include: tuple[Include, ...] = Field(
+    include: tuple[str, ...] = Field(
         default=(),
-        max_length=16,
+        max_length=64,
         fail_fast=True,
-        description="logprobs of the text; encrypted reasoning is accepted and not used",
+        description="message.output_text.logprobs: those of the text; the others are of things that no answer has here",
     )
     stream: bool | None = Field(default=None, description="answer as server-sent events")
     stream_options: StreamOptions | None = None
-    metadata: dict[str, str] | None = Field(default=None, description="given back with the answer")
+    metadata: dict[str, Any] | None = Field(default=None, description="given back with the answer")
 
     @property
     def wants_logprobs(self) -> bool:

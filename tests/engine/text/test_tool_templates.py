@@ -81,12 +81,15 @@ def test_arguments_and_content_come_as_the_template_wants_them() -> None:
     assert ChatTemplate(written, {}).call_style == (False, False)  # it fails on every style
 
 
-@pytest.mark.parametrize("arguments", ["[1]", "no JSON", "3"])
-def test_arguments_that_are_no_object_are_refused(arguments: str) -> None:
+@pytest.mark.parametrize("arguments", ["[1]", "no JSON", "3", "null", '{"a": "b', "[" * 100_000])
+@pytest.mark.parametrize("tool_format", sorted(FORMATS))
+def test_arguments_that_are_no_object_are_rendered_as_text(tool_format: ToolFormat, arguments: str) -> None:
+    """An answer that was cut, or was careless, is history as any other."""
+    case = FORMATS[tool_format]
+    tokenizer = tokenizer_of(case.template)
     call = {**CALL, "function": {"name": "f", "arguments": arguments}}
-    with pytest.raises(InvalidRequest, match="JSON object") as refused:
-        tokenizer_of(FORMATS["hermes"].template).render_chat([*ASKED, {**CALLED[1], "tool_calls": [call]}])
-    assert refused.value.param == "messages.1.tool_calls"
+    text = text_of(tokenizer, [*ASKED, {**CALLED[1], "tool_calls": [call]}])
+    assert arguments[:50].replace('"', "") in text.replace("\\", "").replace('"', "").replace("u0022", "")
 
 
 def test_what_a_template_rejects_is_the_clients_mistake() -> None:

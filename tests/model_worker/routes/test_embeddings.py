@@ -65,7 +65,7 @@ async def test_a_models_vectors_are_those_of_the_library(
         ({"dimensions": 0}, "dimensions"),
         ({"pooling": "max"}, "pooling"),
         ({"truncate_prompt_tokens": 3}, "truncate_prompt_tokens"),
-        ({"unknown": 1}, "unknown"),
+        ({"endianness": "big"}, "endianness"),
     ],
 )
 async def test_a_field_that_is_wrong_is_named(serve: Serve, change: dict[str, Any], param: str) -> None:

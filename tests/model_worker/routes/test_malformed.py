@@ -8,6 +8,7 @@ import pytest
 
 InProcess = Callable[..., httpx.AsyncClient]
 
+LONG = " ".join(["word"] * 4096)
 HELLO = {"role": "user", "content": "hello"}
 
 
@@ -19,10 +20,45 @@ def assert_refused(answer: httpx.Response, code: str = "invalid_request") -> Non
     assert (answer.status_code, answer.json()["error"]["code"]) == (400, code), answer.text
 
 
-async def test_more_tokens_than_the_context_holds_are_refused(in_process: InProcess) -> None:
+@pytest.mark.parametrize(
+    ("path", "body", "param"),
+    [
+        ("/v1/chat/completions", {"messages": [{"role": "user", "content": LONG}]}, "messages"),
+        ("/v1/completions", {"prompt": LONG}, "prompt"),
+        ("/v1/responses", {"input": LONG}, "input"),
+        ("/v1/messages", {"messages": [{"role": "user", "content": LONG}], "max_tokens": 5}, "messages"),
+    ],
+)
+async def test_a_prompt_that_leaves_no_room_is_refused_with_both_numbers(
+    in_process: InProcess, path: str, body: dict[str, Any], param: str
+) -> None:
+    for stream in (False, True):
+        async with in_process() as client:
+            answer = await client.post(path, json={"model": "echo", "stream": stream, **body})
+        error = answer.json()["error"]
+        assert (answer.status_code, error["code"], error["param"]) == (400, "context_length_exceeded", param)
+        assert "the prompt has 4096 tokens; with at least one of output, only 4096 fit" in error["message"]
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "field"),
+    [
+        ("/v1/chat/completions", {"messages": [{"role": "user", "content": "a b"}]}, "max_tokens"),
+        ("/v1/chat/completions", {"messages": [{"role": "user", "content": "a b"}]}, "max_completion_tokens"),
+        ("/v1/completions", {"prompt": "a b"}, "max_tokens"),
+        ("/v1/responses", {"input": "a b"}, "max_output_tokens"),
+        ("/v1/messages", {"messages": [{"role": "user", "content": "a b"}]}, "max_tokens"),
+    ],
+)
+async def test_more_tokens_than_the_context_holds_are_cut(
+    in_process: InProcess, path: str, body: dict[str, Any], field: str
+) -> None:
     async with in_process() as client:
-        answer = await client.post("/v1/chat/completions", json=chat(max_tokens=1_000_000))
-    assert_refused(answer, "context_length_exceeded")
+        for bound in (4096, 4097, 1_000_000, 2**40):
+            answer = await client.post(path, json={"model": "echo", **body, field: bound})
+            assert answer.status_code == 200, answer.text
+        refused = await client.post(path, json={"model": "echo", **body, field: -7})
+    assert (refused.status_code, refused.json()["error"]["param"]) == (400, field)
 
 
 @pytest.mark.parametrize("body", [b"", b"[]", b"{}", b'{"request_id": NaN}'])

@@ -45,7 +45,7 @@ async def test_metrics_count_what_happened(serve: Serve, chat_body: Body) -> Non
     async with serve() as served:
         await served.client.post("/v1/chat/completions", json=chat_body())
         await served.client.post("/v1/chat/completions", json=chat_body(max_tokens=2))
-        await served.client.post("/v1/chat/completions", json=chat_body(max_tokens=100_000))
+        await served.client.post("/v1/chat/completions", json=chat_body("word " * 5000))
         totals = samples((await served.client.get("/metrics")).text)
     assert totals["agon_requests_finished_total[finished_reason=stop]"] == 1
     assert totals["agon_requests_finished_total[finished_reason=length]"] == 1

@@ -59,5 +59,5 @@ async def test_errors_name_the_fields_of_this_api(serve: Serve) -> None:
         with pytest.raises(openai.NotFoundError) as unknown:
             await client.responses.create(model="other", input="one")
     assert refused.value.param == "previous_response_id"
-    assert "send the conversation as input" in refused.value.message
+    assert "send the whole conversation as input" in refused.value.message
     assert unknown.value.code == "model_not_found"

@@ -39,7 +39,7 @@ def test_events_come_in_the_order_that_clients_expect() -> None:
     answer = answer_with()
     events = checked(
         [
-            *answer.begin(),
+            *answer.begin(said()),
             *answer.push(said(thoughts="hm")),
             *answer.push(said(text="ye")),
             *answer.push(said(text="s")),
@@ -78,7 +78,7 @@ def test_a_stop_sequence_is_named_and_is_no_part_of_the_text() -> None:
     answer = answer_with("D", "END")
     checked(
         [
-            *answer.begin(),
+            *answer.begin(said()),
             *answer.push(said(text="one ")),
             *answer.push(said(text="two END")),
             *answer.finish("stop", USAGE),
@@ -129,5 +129,9 @@ def test_errors_have_the_types_that_clients_know(code: ErrorCode, kind: str) -> 
 
 def test_a_broken_answer_ends_with_an_error() -> None:
     answer = answer_with()
-    events = [*answer.begin(), *answer.push(said(text="x")), *answer.fail(ApiError(ErrorCode.WORKER_FAILED, "No."))]
+    events = [
+        *answer.begin(said()),
+        *answer.push(said(text="x")),
+        *answer.fail(ApiError(ErrorCode.WORKER_FAILED, "No.")),
+    ]
     assert (events[-1]["type"], events[-1]["error"]["type"]) == ("error", "api_error")

@@ -1,11 +1,15 @@
 """Requests to /v1/messages: what is accepted and refused, and the chat request that they become."""
 
 import json
+import typing
 from typing import Any
 
+import anthropic
+import jsonschema
 import pytest
 
-from wire.anthropic.chat_request import chat_fields, prompt_fields
+from wire.anthropic.chat_request import prompt_translation, translation
+from wire.anthropic.client_tools import CLIENT_TOOLS
 from wire.anthropic.requests import CountTokensRequest, MessagesRequest
 from wire.errors import ApiError, ErrorCode
 from wire.strict_json import parse_model
@@ -16,7 +20,7 @@ ADD = {"name": "add", "description": "Adds.", "input_schema": {"type": "object",
 
 def translated(**fields: Any) -> dict[str, Any]:
     body = {"model": "finch", "max_tokens": 9, "messages": [HELLO], **fields}
-    return chat_fields(parse_model(MessagesRequest, json.dumps(body).encode()))
+    return translation(parse_model(MessagesRequest, json.dumps(body).encode()))[0]
 
 
 def refusal(**fields: Any) -> ApiError:
@@ -109,26 +113,96 @@ def test_a_schema_of_the_output_is_a_response_format() -> None:
     config = {"format": {"type": "json_schema", "schema": schema}, "effort": "max"}
     fields = translated(output_config=config)
     assert fields["response_format"]["json_schema"] == {"name": "output", "schema": schema, "strict": True}
-    assert fields["reasoning_effort"] == "xhigh"
+    assert fields["reasoning_effort"] == "max"
+    assert translated(output_format=config["format"])["response_format"] == fields["response_format"]
 
 
 def test_counting_needs_no_limit_and_makes_the_same_prompt() -> None:
     body = {"model": "finch", "messages": [HELLO], "system": "Be brief.", "tools": [ADD]}
-    counted = prompt_fields(parse_model(CountTokensRequest, json.dumps(body).encode()))
+    counted, _ = prompt_translation(parse_model(CountTokensRequest, json.dumps(body).encode()))
     asked = translated(system="Be brief.", tools=[ADD])
     assert counted.items() <= asked.items()
+
+
+def test_a_system_message_stands_where_it_was_sent() -> None:
+    messages = [HELLO, {"role": "system", "content": [text("Be brief.")]}, {"role": "ctx", "content": "now"}]
+    assert translated(messages=messages)["messages"] == [
+        HELLO,
+        {"role": "system", "content": "Be brief."},
+        {"role": "user", "content": "now"},
+    ]
+
+
+def test_a_system_message_may_hold_for_one_turn_and_change_the_effort() -> None:
+    brief = {"role": "system", "content": "Be brief.", "clear_at": "next_user_message"}
+    effort = {"role": "system", "output_config": {"effort": "low"}}
+    assert [one["role"] for one in translated(messages=[HELLO, brief])["messages"]] == ["user", "system"]
+    fields = translated(messages=[HELLO, brief, effort, HELLO], output_config={"effort": "high"})
+    assert ([one["role"] for one in fields["messages"]], fields["reasoning_effort"]) == (["user", "user"], "low")
+
+
+def test_tools_that_anthropic_defines_are_functions_of_their_published_names() -> None:
+    kinds = list(CLIENT_TOOLS)
+    fields = translated(tools=[{"type": kind, "name": CLIENT_TOOLS[kind][0]} for kind in kinds])
+    functions = [tool["function"] for tool in fields["tools"]]
+    assert [function["name"] for function in functions] == [CLIENT_TOOLS[kind][0] for kind in kinds]
+    for function in functions:
+        jsonschema.Draft202012Validator.check_schema(function["parameters"])
+        assert "command" in function["parameters"]["properties"]
+    long_name = "mcp__" + "a" * 123
+    assert translated(tools=[{**ADD, "name": long_name}])["tools"][0]["function"]["name"] == long_name
+
+
+def test_every_client_tool_of_the_installed_sdk_is_served() -> None:
+    """A newer version of bash, the text editor or the memory must be added by hand."""
+    stems = ("tool_bash_", "tool_text_editor_", "memory_tool_")
+    params = {
+        typing.get_type_hints(kind)["type"]: typing.get_type_hints(kind)["name"]
+        for name, kind in vars(anthropic.types.beta).items()
+        if name.endswith("Param") and any(f"Beta{stem.title().replace('_', '')}" in name for stem in stems)
+    }
+    found = {typing.get_args(kind)[0]: typing.get_args(name)[0] for kind, name in params.items()}
+    assert found == {kind: tool[0] for kind, tool in CLIENT_TOOLS.items()}
+
+
+def test_text_in_results_of_tools_is_taken_in_every_shape() -> None:
+    content = [
+        text("a"),
+        {"type": "tool_reference", "tool_name": "add"},
+        {"type": "document", "source": {"type": "text", "media_type": "text/plain", "data": "b"}, "title": "t"},
+        {"type": "search_result", "source": "s", "title": "u", "content": [{"type": "text", "text": "c"}]},
+    ]
+    result = {"type": "tool_result", "tool_use_id": "t1", "content": content}
+    [message] = translated(messages=[{"role": "user", "content": [result]}])["messages"]
+    assert message["content"] == "a\n\nadd\n\nt\nb\n\nu\ns\nc"
 
 
 @pytest.mark.parametrize(
     ("fields", "param"),
     [
         ({"max_tokens": None}, "max_tokens"),
-        ({"messages": [{"role": "user", "content": [{"type": "image", "source": {}}]}]}, "messages.0.content.0"),
-        ({"messages": [{"role": "system", "content": "x"}]}, "messages.0.role"),
+        ({"messages": []}, "messages"),
+        ({"messages": [{"role": "user", "content": [{"type": "image", "source": {}}]}]}, "messages.0.content.0.type"),
+        (
+            {
+                "messages": [
+                    {
+                        "role": "user",
+                        "content": [{"type": "tool_result", "tool_use_id": "x", "content": [{"type": "image"}]}],
+                    }
+                ]
+            },
+            "messages.0.content.0.content.0.type",
+        ),
+        ({"messages": [{"role": "tool", "content": "x"}]}, "messages.0.role"),
         ({"messages": [{"role": "assistant", "content": [{"type": "tool_result", "tool_use_id": "x"}]}]}, "messages.0"),
-        ({"tools": [{"type": "bash_20250124", "name": "bash"}]}, "tools.0.type"),
+        ({"tools": [{"type": "web_search_20250305", "name": "web_search"}]}, "tools.0.type"),
+        ({"tools": [{**ADD, "name": "a" * 129}]}, "tools.0.name"),
         ({"tool_choice": {"type": "tool"}}, "tool_choice"),
         ({"container": "x"}, "container"),
+        ({"thread": {"type": "continue", "previous_message_id": "x"}}, "thread"),
+        ({"n": 2}, "n"),
+        ({"context_management": {"edits": [{"type": "compact_20260112"}]}}, "context_management.edits.0.type"),
         ({"thinking": {"type": "enabled"}}, "thinking.budget_tokens"),
     ],
 )
@@ -136,3 +210,7 @@ def test_what_cannot_be_served_is_refused_by_name(fields: dict[str, Any], param:
     error = refusal(**fields)
     assert error.code in (ErrorCode.INVALID_REQUEST, ErrorCode.UNSUPPORTED_PARAMETER)
     assert error.param == param, error.message
+
+
+def test_bookkeeping_and_unknown_fields_change_nothing() -> None:
+    assert translated(thread={"type": "create"}, metadata={"user_id": "u"}, surprise=1) == translated()

@@ -15,6 +15,7 @@ from wire.errors import ApiError, ErrorCode
 from wire.responses.answer import ResponseAnswer
 from wire.responses.replies import EVENTS as EVENT_SHAPES
 from wire.responses.requests import ResponsesRequest
+from wire.responses.tools import shown_tools
 from wire.sse import SseDecoder
 
 FAILURE = ApiError(ErrorCode.WORKER_FAILED, "The worker failed.")
@@ -31,7 +32,7 @@ def said(
 
 def answer_to(**fields: Any) -> ResponseAnswer:
     request = ResponsesRequest.model_validate({"model": "finch", "input": "Hello", **fields})
-    return ResponseAnswer(request, answer_id="abc", created=5)
+    return ResponseAnswer(request, shown_tools(request.tools), answer_id="abc", created=5)
 
 
 def checked(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -46,7 +47,7 @@ def checked(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def thoughts_text_and_calls(answer: ResponseAnswer) -> list[dict[str, Any]]:
     return [
-        *answer.begin(),
+        *answer.begin(said()),
         *answer.push(said(thoughts="h")),
         *answer.push(said(thoughts="m")),
         *answer.push(said(text="ye")),
@@ -110,14 +111,14 @@ def test_the_last_event_has_the_whole_answer() -> None:
 )
 def test_what_a_response_repeats_of_its_request_is_valid(fields: dict[str, Any]) -> None:
     answer = answer_to(**fields)
-    checked([*answer.begin(), *answer.push(said(text="x")), *answer.finish("stop", USAGE)])
+    checked([*answer.begin(said()), *answer.push(said(text="x")), *answer.finish("stop", USAGE)])
 
 
 def test_an_answer_at_its_limit_is_incomplete_and_so_is_its_last_item() -> None:
     answer = answer_to()
     events = checked(
         [
-            *answer.begin(),
+            *answer.begin(said()),
             *answer.push(said(thoughts="h")),
             *answer.push(said(text="x")),
             *answer.finish("length", USAGE),
@@ -130,14 +131,14 @@ def test_an_answer_at_its_limit_is_incomplete_and_so_is_its_last_item() -> None:
 
 def test_an_empty_answer_is_an_empty_message() -> None:
     answer = answer_to()
-    checked([*answer.begin(), *answer.finish("stop", USAGE)])
+    checked([*answer.begin(said()), *answer.finish("stop", USAGE)])
     assert Response.model_validate(answer.whole, strict=True).output_text == ""
     assert len(answer.whole["output"]) == 1
 
 
 def test_a_broken_answer_ends_as_failed() -> None:
     answer = answer_to()
-    events = checked([*answer.begin(), *answer.push(said(text="x")), *answer.fail(FAILURE)])
+    events = checked([*answer.begin(said()), *answer.push(said(text="x")), *answer.fail(FAILURE)])
     assert events[-1]["type"] == "response.failed"
     assert events[-1]["response"]["error"] == {"code": "server_error", "message": "The worker failed."}
 
@@ -150,7 +151,7 @@ def test_logprobs_are_listed_where_they_are_asked_for() -> None:
     ]
     answer = answer_to(top_logprobs=1)
     pieces = [said("", logprobs=(tokens[0],)), said("yes", logprobs=(tokens[1],))]
-    events = [*answer.begin()]
+    events = [*answer.begin(said())]
     for piece in pieces:
         events += answer.push(piece)
     checked([*events, *answer.finish("stop", USAGE)])
