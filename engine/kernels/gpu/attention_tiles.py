@@ -122,7 +122,7 @@ def _most_rows(head_dim: int) -> int:
 def merges_parts(tile_heads: int, value_dim: int) -> bool:
     """Whether the programs of a tile of one query merge its parts themselves. More channels would take one program
     about as long as a launch."""
-    return tile_heads * triton.next_power_of_2(value_dim) <= _MOST_MERGED_CHANNELS
+    return tile_heads * int(triton.next_power_of_2(value_dim)) <= _MOST_MERGED_CHANNELS
 
 
 def most_parts(tiles: AttentionTiles, window: int | None, max_parts: int, num_queries: int = 1) -> int:

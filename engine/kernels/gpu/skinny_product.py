@@ -270,6 +270,7 @@ def formula_tiles(size: int, channels: int, num_rows: int, item_bytes: int, num_
     read. A row of x comes from the second-level cache and costs about half of a row of weights; a program that shares a
     tile pays about as much as for reading two blocks of 64 x 128, and what its partial sums take."""
     block_r = next(rows for rows in ROW_TILES if rows >= num_rows)
+    sizes_n: tuple[int, ...]
     if item_bytes == _FLOAT32_BYTES:  # no tensor cores: more would spill
         sizes_n, most_k = (32,), 32 if block_r < MAX_ROWS else 16
     else:  # two programs at a time, within 99 KiB of shared memory each
@@ -288,7 +289,7 @@ def formula_tiles(size: int, channels: int, num_rows: int, item_bytes: int, num_
         num_programs = triton.cdiv(channels, block_n) * splits
         blocks: int = triton.cdiv(num_programs, num_multiprocessors) * triton.cdiv(steps, splits)
         partials = (2 + 0.1 * splits * block_r / ROW_TILES[0]) * 64 * 128 if splits > 1 else 0.0
-        return blocks * block_k * (block_n + block_r / 2) + partials
+        return blocks * int(block_k) * (block_n + block_r / 2) + partials
 
     block_n, splits = min(shares, key=cost)
     return ProductTiles(block_n, block_r, block_k, splits, num_warps=8 if block_n > 64 else 4, num_stages=4)
