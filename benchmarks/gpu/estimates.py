@@ -1,22 +1,23 @@
-"""What an H200 is expected to reach, beside its bounds and our goals: the table of docs/gpu.md.
+"""What an H200 is expected to reach, beside its bounds, our goals and what was measured: the tables of docs/gpu.md.
 
 Bounds follow from the models' shapes. An estimate adds up, over the classes of kernels, the bound divided by the share
-of it that such kernels reach, and a fixed time for each launch. `python -m benchmarks.gpu estimates` writes the table,
+of it that such kernels reach, and a fixed time for each launch. `python -m benchmarks.gpu estimates` writes the tables,
 with a column for every folder of measurements in benchmarks/results/gpu.
 """
 
 import json
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from benchmarks.gpu.bounds import decode_parts_s, decode_s, prefill_parts_s, prefill_s
-from benchmarks.gpu.markdown import table
-from benchmarks.gpu.quantised_estimates import FORMATS, quantised_table
+from benchmarks.gpu.plan import WHOLE, uniform_work
 from benchmarks.gpu.shapes import CONFIGS, DECODE_GOALS, PREFILL_GOALS, UNIFORM_GOAL, Goal
 from benchmarks.kernels.limits import H200, Limits
 from benchmarks.models import product_parameters
+from cli.bench.workloads import Work
 
 ROOT = Path(__file__).parents[2]
 DOCUMENT = ROOT / "docs" / "gpu.md"
@@ -28,24 +29,6 @@ Speeds = Mapping[Point, float]  #: tokens per second
 
 _BEGIN, _END = "<!-- generated: python -m benchmarks.gpu estimates -->\n", "<!-- end of what is generated -->\n"
 
-_QUANTISED = (
-    textwrap.fill(
-        "The same with quantised layers; the output head stays in 16 bits. Products are assumed to read weights of 4 "
-        f"bits at {FORMATS[0].share * 100:.0f} % of the memory's speed, because they are bound by instructions, and "
-        f"FP8 at {FORMATS[1].share * 100:.0f} %.",
-        130,
-    )
-    + "\n"
-)
-
-_INVARIANT = (
-    textwrap.fill(
-        "The same with `batch_invariant`, which multiplies 16 rows in a launch, each of which is taken to read all "
-        "weights from memory, folds nothing into products, and attends tokens of prompts one by one, 256 in a launch.",
-        130,
-    )
-    + "\n"
-)
 _INVARIANT_POINTS = (
     *(("decode", model, batch) for model in ("qwen3-0.6b", "llama-3.1-8b") for batch in (1, 16, 64, 256)),
     *(("prefill", model, 2048) for model in ("qwen3-0.6b", "llama-3.1-8b")),
@@ -68,6 +51,40 @@ _LAUNCH_S = 2.0e-6
 _WEIGHTS_SHARE, _PRODUCTS_SHARE, _CONTEXTS_SHARE, _ROWS_SHARE = 0.85, 0.70, 0.80, 0.75
 #: Of the tensor cores in attention of prompts, by head size.
 _PROMPTS_SHARE = {64: 0.40, 128: 0.45}
+
+_QUANTISED_MODELS, _QUANTISED_BATCHES = ("qwen3-0.6b", "llama-3.1-8b"), (1, 16)
+_ITEM_BITS = 16
+#: What a decode step of transformers' `generate` takes on the host at the least, 28 layers of some 30 launches each. No
+#: batch makes it shorter. It is not measured: a run on a device measures transformers itself.
+_TRANSFORMERS_STEP_S = 0.027
+
+
+@dataclass(frozen=True, slots=True)
+class _Weights:
+    """A format of the layers' weights."""
+
+    name: str
+    bits: float  #: of a weight, with its share of the scales
+    #: Of the memory's speed at which products read them. 4 bits are bound by instructions: 5.2 to 5.7 for each weight,
+    #: by the machine code for sm_90, are 62 to 68 % of it if multiprocessors issue in every clock.
+    share: float
+
+
+_FORMATS = (
+    _Weights("4 bits, groups of 128", 4.25, 0.55),
+    _Weights("FP8, blocks of 128 x 128", 8.25, 0.75),
+)
+_QUANTISED = f"""The same with quantised layers; the output head stays in 16 bits. Products are assumed to read weights
+    of 4 bits at {_FORMATS[0].share:.0%} of the memory's speed, because they are bound by instructions, and FP8 at
+    {_FORMATS[1].share:.0%}."""
+_INVARIANT = f"""The same with `batch_invariant`, which multiplies {_INVARIANT_ROWS} rows in a launch, each of which is
+    taken to read all weights from memory, folds nothing into products, and attends tokens of prompts one by one,
+    {_ATTENDED_ROWS} in a launch."""
+_PEERS = f"""The load of {WHOLE.uniform[0]} requests (prompts and answers of {WHOLE.uniform[1]} to {WHOLE.uniform[2]:,}
+    tokens) beside transformers' `generate`, whose steps are bound by the host: assumed, not measured, are
+    {1e3 * _TRANSFORMERS_STEP_S:g} ms for a step of any batch. "So many times as fast as transformers" therefore means
+    nothing without saying how transformers is used. 24 times, the figure that vLLM was announced with, is far below the
+    goal beside one request at a time, and above the bound of the device beside batches."""
 
 
 def estimated_decode_s(limits: Limits, config: dict[str, Any], batch: int, context: float) -> float:
@@ -129,27 +146,92 @@ def assumptions() -> str:
         multiplies prompts at {prompts}, other kernels move bytes at {_ROWS_SHARE:.0%}, and each of
         {LAUNCHES_PER_LAYER} launches a layer and {LAUNCHES_PER_STEP} a step, or {FEW_ROWS_PER_LAYER} and
         {FEW_ROWS_PER_STEP} up to {FEW_ROWS} rows where products are ours, takes {1e6 * _LAUNCH_S:g} us more."""
-    return textwrap.fill(" ".join(text.replace("%", " %").split()), 130) + "\n"
+    return _filled(text)
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Markdown: one line for each row; the first column is text, numbers are strings already."""
+    lines = [head, ["---"] * len(head), *rows]
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+def load_s(limits: Limits, config: dict[str, Any], work: Sequence[Work], *, is_bound: bool) -> float:
+    """A load of which all requests are there at once: its prompts, then steps of all that have not ended. is_bound: the
+    bound, else the estimate."""
+    prompt_s, step_s = (prefill_s, decode_s) if is_bound else (estimated_prefill_s, estimated_decode_s)
+    seconds = sum(prompt_s(limits, config, len(item.ids)) for item in work)
+    for step in range(1, max(item.out for item in work)):
+        contexts = [len(item.ids) + step for item in work if item.out > step]
+        seconds += step_s(limits, config, len(contexts), sum(contexts) / len(contexts))
+    return seconds
 
 
 def estimates_table(results: Path = RESULTS) -> str:
     """Markdown: tokens per second of every model and batch on one H200. results: the parent of folders of results."""
-    measured = _measurements(results)
+    measured = _measurements(results) or {"measured": {}}
     rows = []
     for (model, batch), goal in DECODE_GOALS.items():
-        seconds = [each(H200, CONFIGS[model], batch, CONTEXT) for each in (decode_s, estimated_decode_s)]
+        seconds = [each(H200, CONFIGS[model], batch, CONTEXT) / batch for each in (decode_s, estimated_decode_s)]
         rows.append(_row(("decode", model, batch), f"decode, {batch}", seconds, goal, measured))
     for (model, tokens), goal in PREFILL_GOALS.items():
-        seconds = [each(H200, CONFIGS[model], tokens) for each in (prefill_s, estimated_prefill_s)]
+        seconds = [each(H200, CONFIGS[model], tokens) / tokens for each in (prefill_s, estimated_prefill_s)]
         rows.append(_row(("prefill", model, tokens), f"prompt of {tokens:,}", seconds, goal, measured))
-    rows.append(_row(("uniform", "qwen3-0.6b", 256), "256 requests at once", (), UNIFORM_GOAL, measured))
+    seconds = [_uniform_s(is_bound=is_bound) for is_bound in (True, False)]
+    point = ("uniform", WHOLE.load_model, WHOLE.uniform[0])
+    rows.append(_row(point, f"{WHOLE.uniform[0]} requests at once", seconds, UNIFORM_GOAL, measured))
     return table(["model", "work", "bound", "estimate", "goal", "first milestone", *measured], rows)
 
 
+def _uniform() -> list[Work]:
+    return uniform_work(*WHOLE.uniform, CONFIGS[WHOLE.load_model]["vocab_size"])
+
+
+def _uniform_s(*, is_bound: bool) -> float:
+    """Seconds for each output token of the uniform load."""
+    work = _uniform()
+    return load_s(H200, CONFIGS[WHOLE.load_model], work, is_bound=is_bound) / sum(item.out for item in work)
+
+
+def transformers_table() -> str:
+    """Markdown: the uniform load by transformers at its best; bound, estimate and goal as multiples of that."""
+    outputs = sorted(item.out for item in _uniform())
+    num_tokens, batch = sum(outputs), WHOLE.peer_batch
+    num_steps = {
+        "one request at a time": num_tokens,
+        f"padded batches of {batch}, sorted by length": sum(outputs[batch - 1 :: batch]),
+        f"all {len(outputs)} at once, or continuous batching": outputs[-1],
+    }
+    ours = [1 / _uniform_s(is_bound=True), 1 / _uniform_s(is_bound=False), UNIFORM_GOAL.goal]
+    rows = []
+    for name, steps in num_steps.items():
+        speed = num_tokens / (steps * _TRANSFORMERS_STEP_S)
+        rows.append([name, f"{speed:,.0f}", *(f"{each / speed:.3g} x" for each in ours)])
+    return table(["transformers", "its tokens per second at most", "our bound", "our estimate", "our goal"], rows)
+
+
+def quantised_table() -> str:
+    """Markdown: tokens per second of decodes with quantised layers, by the same method. The output head stays in 16
+    bits, as in most checkpoints."""
+    rows = []
+    for model in _QUANTISED_MODELS:
+        config = CONFIGS[model]
+        layer_weights, _ = product_parameters(config)
+        layers_s = H200.seconds(layer_weights * _ITEM_BITS / 8)
+        for weights in _FORMATS:
+            quantised_s = layers_s * weights.bits / _ITEM_BITS
+            for batch in _QUANTISED_BATCHES:
+                bound_s = decode_s(H200, config, batch, CONTEXT) - layers_s + quantised_s
+                plain_s = estimated_decode_s(H200, config, batch, CONTEXT)
+                estimate_s = plain_s - layers_s / _WEIGHTS_SHARE + quantised_s / weights.share
+                speeds = (float(f"{batch / each:.3g}") for each in (bound_s, estimate_s, plain_s))
+                rows.append([model, weights.name, f"decode, {batch}", *(f"{speed:,.0f}" for speed in speeds)])
+    return table(["model", "layers' weights", "work", "bound", "estimate", "estimate in 16 bits"], rows)
+
+
 def _row(point: Point, work: str, seconds: Sequence[float], goal: Goal, measured: Mapping[str, Speeds]) -> list[str]:
-    """seconds: the bound and the estimate, where they are known."""
-    _, model, size = point
-    computed = [float(f"{size / each:.3g}") for each in seconds] or [None, None]
+    """seconds: of a token, by the bound and by the estimate."""
+    _, model, _ = point
+    computed = [float(f"{1 / each:.3g}") for each in seconds]
     speeds = [*computed, goal.goal, goal.milestone, *(run.get(point) for run in measured.values())]
     return [model, work, *("" if speed is None else f"{speed:,.0f}" for speed in speeds)]
 
@@ -170,14 +252,20 @@ def _measurements(results: Path) -> dict[str, Speeds]:
 
 
 def with_table(page: str, results: Path = RESULTS) -> str:
-    """The page with its table replaced; the rest stays."""
+    """The page with its tables replaced; the rest stays."""
     before, _, rest = page.partition(_BEGIN)
     _, _, after = rest.partition(_END)
-    quantised = quantised_table(estimated_decode_s, _WEIGHTS_SHARE, CONTEXT)
-    tables = (assumptions(), estimates_table(results), _QUANTISED, quantised, _INVARIANT, invariant_table())
-    return f"{before}{_BEGIN}\n" + "\n".join(tables) + f"\n{_END}{after}"
+    parts = [assumptions(), estimates_table(results), _filled(_PEERS), transformers_table()]
+    if not _measurements(results):
+        parts.insert(0, _filled("**Nothing has been measured on a GPU yet**: the table's last column is empty."))
+    parts += [_filled(_QUANTISED), quantised_table(), _filled(_INVARIANT), invariant_table()]
+    return f"{before}{_BEGIN}\n{chr(10).join(parts)}\n{_END}{after}"
 
 
-def write_table() -> None:
-    """Replace the table of docs/gpu.md."""
+def _filled(text: str) -> str:
+    return textwrap.fill(" ".join(text.replace("%", " %").split()), 130) + "\n"
+
+
+def write_tables() -> None:
+    """Replace the tables of docs/gpu.md."""
     DOCUMENT.write_text(with_table(DOCUMENT.read_text(encoding="utf-8")), encoding="utf-8")

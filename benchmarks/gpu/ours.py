@@ -30,7 +30,6 @@ class Agon:
     def __init__(self, folder: Path, config: dict[str, Any], plan: Plan, device: str) -> None:
         """folder: where config and tokenizer are written."""
         write_model(folder, config)
-        started = time.perf_counter()
         self._engine = load_engine(
             EngineConfig(
                 str(folder),
@@ -47,7 +46,6 @@ class Agon:
             ),
             has_queue_bound=False,
         )
-        self.load_s = round(time.perf_counter() - started, 2)
         self._core = self._engine.core
         self._device = device
         self._vocab_size = config["vocab_size"]

@@ -6,6 +6,8 @@ from typing import Any
 
 from cli.bench.workloads import Work, named, within_vocabulary
 
+PEERS = "transformers"  #: the part of a plan that measures them
+
 
 @dataclass(frozen=True, slots=True)
 class Plan:
@@ -17,13 +19,12 @@ class Plan:
     prefill_repeats: int
     uniform: tuple[int, int, int]  #: requests, shortest and longest prompt and answer
     num_sharegpt: int
-    num_one_at_a_time: int  #: requests that a peer answers one after the other
-    num_batched: int  #: the first requests, which a peer answers in batches
-    peer_batches: tuple[int, ...]
-    has_continuous: bool  #: transformers' continuous batching too
+    peer_tokens: tuple[int, int]  #: the longest answers of a peer: of one request alone, and of requests in a batch
+    peer_batch: int  #: the first requests of the uniform load, which a peer answers together
+    continuous_s: float  #: limit of transformers' continuous batching; 0: it is left out
     max_model_len: int
     max_batched_tokens: int
-    num_profiled: int = 0  #: decode steps of every batch whose kernels are timed one by one; 0: none are
+    num_profiled: int = 0  #: decode steps whose kernels are timed one by one; 0: none are
     has_peers: bool = True  #: transformers on the same work
     operators: str = "auto"  #: of the engine, as its setting of that name
     enforce_eager: bool = False  #: no graphs
@@ -31,6 +32,11 @@ class Plan:
     @property
     def load_model(self) -> str:
         return self.models[0]
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """What is measured in a process of its own, the most important first."""
+        return (*self.models, PEERS) if self.has_peers else self.models
 
     @property
     def max_running(self) -> int:
@@ -46,29 +52,14 @@ WHOLE = Plan(
     prefill_repeats=5,
     uniform=(256, 100, 1024),
     num_sharegpt=512,
-    num_one_at_a_time=2,
-    num_batched=128,
-    peer_batches=(128,),
-    has_continuous=True,
+    peer_tokens=(128, 256),
+    peer_batch=64,
+    continuous_s=30.0,
     max_model_len=8448,
     max_batched_tokens=8192,
 )
-QUICK = Plan(
-    models=("qwen3-0.6b", "llama-3.2-1b"),
-    batches=(1, 64),
-    context=1024,
-    decode_steps=16,
-    prompts=(2048,),
-    prefill_repeats=2,
-    uniform=(64, 100, 256),
-    num_sharegpt=64,
-    num_one_at_a_time=1,
-    num_batched=32,
-    peer_batches=(32,),
-    has_continuous=True,
-    max_model_len=2304,
-    max_batched_tokens=4096,
-)
+#: Nine minutes of a device: the points of our goals, for the model of the loads and for a large one.
+QUICK = replace(WHOLE, models=("qwen3-0.6b", "llama-3.1-8b"), prompts=(2048, 8192), prefill_repeats=3, num_sharegpt=0)
 MINIATURE = Plan(
     models=("tiny",),
     batches=(1, 3),
@@ -78,10 +69,9 @@ MINIATURE = Plan(
     prefill_repeats=2,
     uniform=(4, 4, 12),
     num_sharegpt=2,
-    num_one_at_a_time=1,
-    num_batched=3,
-    peer_batches=(2,),
-    has_continuous=False,  # on CPU it begins by looking at memory for a minute
+    peer_tokens=(4, 6),
+    peer_batch=3,
+    continuous_s=0.0,  # on CPU it begins by looking at memory for a minute
     max_model_len=512,
     max_batched_tokens=64,
     operators="torch",  # nothing is compiled, and torch's profiler sees every operator

@@ -1,44 +1,66 @@
-"""Tables of the results in a folder, as the scripts of the first hour leave them: what passed, whole models beside
-bounds, estimates, goals and other engines, the kernels of their steps, each kernel alone, tuned tiles.
+"""Tables of the results in a folder, as first_minutes.sh leaves them: what passed, whole models beside bounds,
+estimates, goals and other engines, the kernels of their steps, each kernel alone, tuned tiles.
 
 Whatever is missing is left out: a run that was cut off has a report, too.
 """
 
 import json
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
-from benchmarks.gpu.estimates import estimated_decode_s, estimated_prefill_s
-from benchmarks.gpu.markdown import table
-from benchmarks.gpu.published import PUBLISHED
+from benchmarks.gpu.estimates import estimated_decode_s, estimated_prefill_s, table
 from benchmarks.gpu.shapes import CONFIGS
 from benchmarks.kernels.limits import Limits
 
 Row = dict[str, Any]
 
-_RUNS = {
-    "gpu.json": "Whole models",
-    "quick.json": "Quick run",
-    "quick-eager.json": "Quick run, no graphs, torch's norms and activations",
-    "quick-tuned.json": "Quick run with tuned tiles",
-}
-_KERNELS = {"kernels.json": "Each kernel alone", "kernels-tuned.json": "Attention with tuned tiles"}
 _NUM_LONGEST = 12  #: kernels that are listed by name
 _NAME_LENGTH = 60
 
 
+@dataclass(frozen=True, slots=True)
+class _Published:
+    """A figure of others: the engine, what it ran on, the workload, output tokens per second, where it is from. None is
+    the same test as ours."""
+
+    model: str
+    engine: str
+    device: str
+    work: str
+    tokens_per_s: float
+    source: str
+
+
+_TENSORRT = "TensorRT-LLM, docs/source/performance/perf-overview.md"
+_AIMULTIPLE = "research.aimultiple.com/inference-engines"
+_NANO = "github.com/cosmoliu2002/nano-vllm-triton, issue 1"
+
+_PUBLISHED: tuple[_Published, ...] = (
+    _Published("llama-3.1-8b", "TensorRT-LLM, FP8", "H200", "1,000 in, 1,000 out, full load", 17_744, _TENSORRT),
+    _Published("llama-3.1-8b", "TensorRT-LLM, FP8", "H200", "500 in, 2,000 out, full load", 20_770, _TENSORRT),
+    _Published("llama-3.1-8b", "TensorRT-LLM, FP8", "H100", "1,000 in, 1,000 out, full load", 15_220, _TENSORRT),
+    _Published("llama-3.1-8b", "SGLang", "H100", "1,000 ShareGPT prompts", 16_215, _AIMULTIPLE),
+    _Published("llama-3.1-8b", "LMDeploy", "H100", "1,000 ShareGPT prompts", 16_132, _AIMULTIPLE),
+    _Published("llama-3.1-8b", "vLLM with FlashInfer", "H100", "1,000 ShareGPT prompts", 12_553, _AIMULTIPLE),
+    _Published("qwen3-0.6b", "nano-vllm-triton", "A800", "256 requests of 100 to 1,024", 10_009, _NANO),
+    _Published("qwen3-0.6b", "vLLM 0.10.2", "A800", "256 requests of 100 to 1,024", 8_588, _NANO),
+    _Published("llama-3.2-1b", "nano-vllm-triton", "A800", "256 requests of 100 to 1,024", 15_068, _NANO),
+    _Published("llama-3.2-1b", "vLLM 0.10.2", "A800", "256 requests of 100 to 1,024", 12_627, _NANO),
+)
+
+
 def report(folder: Path) -> str:
     """Markdown."""
-    parts = [f"# Results in {folder.name}\n", _where(folder), _stages(folder), _failures(folder)]
-    for name, title in _RUNS.items():
-        if run := _read(folder / name):
-            parts += [f"## {title}\n", _limits(run["settings"]["limits"]), *_models(run), *_profiles(run)]
-            if rows := (run.get("kernels") or {}).get("rows"):
-                parts += ["### each kernel alone\n", _kernels(rows)]
-    for name, title in _KERNELS.items():
-        if run := _read(folder / name):
-            parts += [f"## {title}\n", _limits(run["limits"]), _kernels(run["rows"])]
+    lines, run, kernels = _lines(folder), _read(folder / "gpu.json"), _read(folder / "kernels.json")
+    parts = [f"# Results in {folder.name}\n", _where(lines, [each for each in (run, kernels) if each])]
+    parts += [_stages(lines), _probes(lines), _smoke(lines), _tests(folder / "tests.xml")]
+    if run and "limits" in run:
+        parts += ["## Whole models\n", _limits(run["limits"]), *_models(run), *_profiles(run)]
+    if kernels:
+        parts += ["## Each kernel alone\n", _limits(kernels["limits"]), _kernels(kernels["rows"])]
     parts += [_tiles(path) for path in sorted([*folder.glob("sm_*.json"), *folder.glob("interpreter.json")])]
     return "\n".join(part for part in parts if part)
 
@@ -47,29 +69,70 @@ def _read(path: Path) -> Any:
     return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None
 
 
-def _where(folder: Path) -> str:
-    runs = [run for name in (*_RUNS, *_KERNELS) if (run := _read(folder / name))]
-    machine = _read(folder / "machine.json") or next((run["device"] for run in runs if "versions" in run["device"]), {})
+def _lines(folder: Path) -> list[Row]:
+    path = folder / "lines.jsonl"
+    lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
+    return [json.loads(line) for line in lines if line.endswith("}")]  # the last one may be cut off
+
+
+def _where(lines: list[Row], runs: list[Any]) -> str:
+    devices = [*(line["facts"] for line in lines if "facts" in line), *(run.get("device") for run in runs)]
+    machine = next((device for device in devices if device and "versions" in device), {})
     versions = ", ".join(f"{name} {version}" for name, version in machine.get("versions", {}).items())
     commits = ", ".join(sorted({str(run["commit"]) for run in runs}))
     return f"{machine.get('name', 'unknown device')}; {versions}; commit {commits}.\n"
 
 
-def _stages(folder: Path) -> str:
+def _stages(lines: list[Row]) -> str:
     rows = {}
-    for path in sorted(folder.glob("*.jsonl")):
-        for line in path.read_text(encoding="utf-8").splitlines():
-            stage = json.loads(line)
-            outcome = {0: "passed", 124: "out of time"}.get(stage["status"], f"failed, status {stage['status']}")
-            # A stage that was repeated counts as it ended last.
-            rows[path.stem, stage["stage"]] = [path.stem, stage["stage"], outcome, str(stage["seconds"])]
-    return "## Stages\n\n" + table(["script", "stage", "outcome", "seconds"], rows.values()) if rows else ""
+    for line in lines:
+        if "stage" in line:  # one that was repeated counts as it ended last
+            outcome = {0: "passed", 124: "out of time"}.get(line["status"], f"failed, status {line['status']}")
+            rows[line["stage"]] = [line["stage"], outcome, str(line["at"]), str(line["seconds"])]
+    return "## Stages\n\n" + table(["stage", "outcome", "began at second", "seconds"], rows.values()) if rows else ""
 
 
-def _failures(folder: Path) -> str:
-    outcomes = _read(folder / "again.json") or []
-    rows = [[o["test"], "passes" if o["passes_alone"] else "fails"] for o in outcomes]
-    return "## Tests that failed beside others\n\n" + table(["test", "alone it"], rows) if rows else ""
+def _probes(lines: list[Row]) -> str:
+    """A probe that has begun and says nothing has ended its process."""
+    answers = {line["probe"]: line for line in lines if "probe" in line}
+    rows = []
+    for name, line in answers.items():
+        outcome = {True: "right", False: "wrong", None: ""}[line.get("is_right")]
+        figures = {key: value for key, value in line.items() if key not in ("probe", "is_right", "seconds")}
+        if figures.pop("has_begun", False):
+            outcome = "ended its process"
+        rows.append([name, outcome, _figures(figures)])
+    return "## Probes\n\n" + table(["probe", "outcome", "found"], rows) if rows else ""
+
+
+def _smoke(lines: list[Row]) -> str:
+    rows = []
+    for line in lines:
+        if "smoke" in line:
+            figures = {key: value for key, value in line.items() if key not in ("smoke", "form", "is_right")}
+            outcome = "right" if line["is_right"] else "wrong"
+            rows.append([line["smoke"], line.get("form", ""), outcome, _figures(figures)])
+    return "## Smoke test\n\n" + table(["way", "form of the model", "outcome", "found"], rows) if rows else ""
+
+
+def _figures(figures: Row) -> str:
+    return ", ".join(f"{key.replace('_', ' ')} {value}" for key, value in figures.items()).replace("|", " ")
+
+
+def _tests(path: Path) -> str:
+    """How many tests ran, and the names and last lines of those that failed."""
+    try:
+        cases = list(ElementTree.parse(path).iter("testcase"))
+    except (OSError, ElementTree.ParseError):
+        return ""
+    rows = []
+    for case in cases:
+        for problem in (*case.findall("failure"), *case.findall("error")):
+            text = (problem.get("message") or problem.text or "").strip().replace("|", " ").splitlines()
+            rows.append([f"{case.get('classname')}::{case.get('name')}", text[0] if text else ""])
+    skipped = sum(case.find("skipped") is not None for case in cases)
+    summary = f"## Tests\n\n{len(cases)} tests, {len(rows)} failed, {skipped} skipped.\n"
+    return summary + ("\n" + table(["failed", "why"], rows) if rows else "")
 
 
 def _limits(limits: dict[str, float]) -> str:
@@ -79,7 +142,7 @@ def _limits(limits: dict[str, float]) -> str:
 
 def _models(run: dict[str, Any]) -> Iterator[str]:
     """Tables of decodes, prompts and loads, and what went wrong."""
-    rows, limits = run["rows"], Limits(**run["settings"]["limits"])
+    rows, limits = run["rows"], Limits(**run["limits"])
     for work, size in (("decode", "batch"), ("prefill", "prompt_tokens")):
         if lines := [_speeds(row, size, limits) for row in rows if row["work"] == work and "tokens_per_s" in row]:
             head = [
@@ -96,7 +159,7 @@ def _models(run: dict[str, Any]) -> Iterator[str]:
     if loads := [row for row in rows if "requests" in row]:
         lines = [[row["model"], row["work"], row["system"], *_counts(row)] for row in loads]
         models = {row["model"] for row in loads}
-        others = [p for p in PUBLISHED if p.model in models or any(row["model"] == p.model for row in rows)]
+        others = [p for p in _PUBLISHED if p.model in models or any(row["model"] == p.model for row in rows)]
         lines += [
             [p.model, p.work, f"published: {p.engine}, {p.device}", "", f"{p.tokens_per_s:,.0f}", ""] for p in others
         ]

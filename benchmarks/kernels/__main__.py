@@ -23,7 +23,7 @@ RESULT = Path(__file__).parent.parent / "results" / "kernels.json"
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("task", nargs="?", choices=("measure", "tune", "report", "record"), default="measure")
-    parser.add_argument("--kernel", default="", help="only those whose name holds this text")
+    parser.add_argument("--kernel", default="", help="only those whose name holds this text, or one of TEXT,...")
     parser.add_argument("--json", type=Path, default=None, help=f"where measurements go; on cuda {RESULT.name}")
     parser.add_argument("--tables", type=Path, default=None, help="where tuned tiles go; on cuda engine/kernels/tuned")
     parser.add_argument("--architecture", type=int, action="append", help="record: sm_N; default 90")
@@ -48,6 +48,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
     if chosen.device == "cuda" and not torch.cuda.is_available():
         sys.exit("There is no CUDA device here: kernels can be neither measured nor tuned.")
+    if chosen.device == "cpu":
+        from tests.engine.kernels.gpu import old_interpreter
+
+        old_interpreter.mend()
     from benchmarks.kernels.measure import measure, tune
 
     device = torch.device(chosen.device)

@@ -45,12 +45,14 @@ def document(kind: str, settings: dict[str, Any], rows: Sequence[dict[str, Any]]
 
 
 def write(path: Path | None, result: dict[str, Any]) -> None:
-    """Write a document to `path`, or to standard output."""
+    """Write a document to `path`, or to standard output. A file is whole whenever the process ends."""
     text = json.dumps(result, indent=2)
     if path is None:
         print(text)
     else:
-        path.write_text(text + "\n", encoding="utf-8")
+        partial = path.with_name(f"{path.name}.partial")
+        partial.write_text(text + "\n", encoding="utf-8")
+        partial.replace(path)
 
 
 def percentile(values: Sequence[float], percent: float) -> float:

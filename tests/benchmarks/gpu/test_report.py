@@ -1,4 +1,4 @@
-"""Tables from the results of a GPU. test_first_hour.py makes them from a run on a CPU."""
+"""Tables from the results of a GPU. test_first_minutes.py makes them from a run on a CPU."""
 
 import json
 from pathlib import Path
@@ -7,10 +7,18 @@ from typing import Any
 import pytest
 
 from benchmarks.gpu.bounds import decode_s, prefill_s
-from benchmarks.gpu.estimates import DOCUMENT, estimated_decode_s, estimated_prefill_s, estimates_table, with_table
+from benchmarks.gpu.estimates import (
+    DOCUMENT,
+    estimated_decode_s,
+    estimated_prefill_s,
+    estimates_table,
+    load_s,
+    with_table,
+)
 from benchmarks.gpu.report import report
 from benchmarks.gpu.shapes import CONFIGS, DECODE_GOALS, PREFILL_GOALS
 from benchmarks.kernels.limits import H200
+from cli.bench.workloads import Work
 
 H200_LIMITS = {"bytes_per_s": 4.3e12, "flops": 790e12}
 
@@ -22,7 +30,7 @@ def write(folder: Path, name: str, document: Any) -> None:
 
 def whole_run(*rows: dict[str, Any]) -> dict[str, Any]:
     device = {"name": "NVIDIA H200", "versions": {"torch": "2.11.0+cu130", "triton": "3.6.0"}}
-    return {"commit": "abc1234", "device": device, "settings": {"limits": H200_LIMITS}, "rows": list(rows)}
+    return {"commit": "abc1234", "device": device, "limits": H200_LIMITS, "rows": list(rows)}
 
 
 DECODE = {
@@ -61,19 +69,33 @@ def test_results_stand_beside_bound_estimate_goal_and_what_others_published(tmp_
 
 
 def test_what_failed_is_named(tmp_path: Path) -> None:
-    stages = [{"stage": "pages", "status": 0, "seconds": 9}, {"stage": "kernels", "status": 1, "seconds": 70}]
-    stages.append({"stage": "quick", "status": 124, "seconds": 100})
-    stages.append({"stage": "pages", "status": 0, "seconds": 7})  # repeated
-    (tmp_path / "1-correct.jsonl").write_text("".join(json.dumps(stage) + "\n" for stage in stages))
-    tests = [{"test": "a.py::first", "passes_alone": True}, {"test": "a.py::second", "passes_alone": False}]
-    write(tmp_path, "again.json", tests)
+    lines: list[dict[str, Any]] = [
+        {"stage": "probes", "status": 0, "at": 0, "seconds": 9},
+        {"stage": "tests", "status": 1, "at": 9, "seconds": 70},
+        {"stage": "qwen", "status": 124, "at": 79, "seconds": 60},
+        {"stage": "probes", "status": 0, "at": 0, "seconds": 7},  # repeated
+        {"probe": "split sums", "has_begun": True},
+        {"probe": "rows of NaN", "has_begun": True},
+        {"probe": "rows of NaN", "is_right": False, "tokens": [7], "seconds": 0.1},
+        {"smoke": "eager", "form": "int4", "is_right": True, "error": 0.001},
+    ]
+    cut_off = '{"probe": "neighb'
+    (tmp_path / "lines.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines) + cut_off)
+    (tmp_path / "tests.xml").write_text(
+        '<testsuites><testsuite><testcase classname="tests.a" name="first"/>'
+        '<testcase classname="tests.a" name="second">'
+        '<failure message="assert 1 == 2">...</failure></testcase></testsuite></testsuites>'
+    )
     text = report(tmp_path)
-    assert "| 1-correct | kernels | failed, status 1 | 70 |" in text
-    assert "| 1-correct | quick | out of time | 100 |" in text
-    assert "| 1-correct | pages | passed | 7 |" in text
-    assert text.count("| pages |") == 1
-    assert "| a.py::first | passes |" in text
-    assert "| a.py::second | fails |" in text
+    assert "| tests | failed, status 1 | 9 | 70 |" in text
+    assert "| qwen | out of time | 79 | 60 |" in text
+    assert "| probes | passed | 0 | 7 |" in text
+    assert text.count("| probes |") == 1
+    assert "| split sums | ended its process |" in text
+    assert "| rows of NaN | wrong | tokens [7] |" in text
+    assert "| eager | int4 | right | error 0.001 |" in text
+    assert "2 tests, 1 failed, 0 skipped." in text
+    assert "| tests.a::second | assert 1 == 2 |" in text
 
 
 def test_kernels_have_their_goals_and_warm_times_and_tiles_their_gain(tmp_path: Path) -> None:
@@ -137,3 +159,14 @@ def test_measurements_stand_beside_the_estimates(tmp_path: Path) -> None:
     assert lines[0].endswith("| first milestone | h200, measured |")
     assert next(line for line in lines if "llama-3.1-8b | decode, 64" in line).endswith("| 7,500 | 8,000 |")
     assert next(line for line in lines if "llama-3.1-8b | decode, 16" in line).endswith("| 2,800 |  |")
+    assert "Nothing has been measured" not in with_table(DOCUMENT.read_text(), tmp_path)
+    assert "Nothing has been measured" in with_table(DOCUMENT.read_text(), tmp_path / "none")
+
+
+def test_a_load_takes_its_prompts_and_then_steps_of_those_that_are_left() -> None:
+    config = CONFIGS["qwen3-0.6b"]
+    work = [Work((7,) * 100, 3), Work((7,) * 200, 2)]
+    steps = decode_s(H200, config, 2, 151) + decode_s(H200, config, 1, 102)
+    expected = prefill_s(H200, config, 100) + prefill_s(H200, config, 200) + steps
+    assert load_s(H200, config, work, is_bound=True) == pytest.approx(expected)
+    assert load_s(H200, config, work, is_bound=False) > expected

@@ -8,6 +8,7 @@ from engine.kernels.gpu import activation
 from tests.engine.kernels.gpu.closeness import DTYPES, assert_near
 
 
+@pytest.mark.first_minutes(2)
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("size", [1, 48, 1030])
 def test_activations_are_those_of_the_reference_for_small_and_for_large_numbers(

@@ -30,6 +30,7 @@ def reference(num_inputs: int, dtype: torch.dtype, device: torch.device) -> Torc
     return theirs
 
 
+@pytest.mark.first_minutes
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("num_inputs", [64, 90])
 def test_every_row_gets_the_update_of_its_own_adapter(

@@ -29,6 +29,7 @@ def _check(inputs: Inputs, sizes: Sizes, device: torch.device) -> None:
     assert_near(output, expected, num_roundings=4)
 
 
+@pytest.mark.first_minutes(2)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("sizes", SIZES, ids=str)
 def test_output_and_states_are_those_of_the_reference(sizes: Sizes, dtype: torch.dtype, device: torch.device) -> None:

@@ -16,6 +16,7 @@ from tests.engine.kernels.recurrent_steps import STEPS, Step
 KINDS = [(sizes, False) for sizes in SIZES] + [(SIZES[1], True), (Sizes(2, 2, 16, 24), True)]
 
 
+@pytest.mark.first_minutes(2)
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("step", [STEPS["decode"], STEPS["prompts and a decode"]], ids=["decode", "prompts"])
 @pytest.mark.parametrize(("sizes", "is_by_channel"), KINDS, ids=str)

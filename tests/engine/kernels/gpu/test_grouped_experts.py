@@ -38,6 +38,7 @@ def choices(num_tokens: int, num_experts: int, num_chosen: int, seed: int = 0) -
     return chosen.to(torch.int32), torch.rand(num_tokens, num_chosen, generator=generator)
 
 
+@pytest.mark.first_minutes
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("sums_to_one", [False, True])
 def test_the_most_probable_experts_are_chosen(dtype: torch.dtype, sums_to_one: bool, device: torch.device) -> None:
@@ -61,6 +62,7 @@ IN_GROUPS = [
 ]
 
 
+@pytest.mark.first_minutes
 @pytest.mark.parametrize("is_sigmoid", [False, True])
 @pytest.mark.parametrize(("num_experts", "num_chosen", "groups"), [(5, 2, None), (130, 6, None), *IN_GROUPS], ids=repr)
 def test_experts_are_chosen_by_corrected_probabilities_and_in_the_best_groups(
@@ -114,6 +116,7 @@ def test_any_scores_choose_different_experts_that_there_are(device: torch.device
     assert_near(weights[4].cpu(), torch.tensor([[2.0, 2, 2, 1]]).softmax(1)[0])
 
 
+@pytest.mark.first_minutes
 @pytest.mark.parametrize("num_tokens", [1, 7, 130, 700])
 def test_choices_are_ordered_by_expert(num_tokens: int, device: torch.device) -> None:
     """With more and with less than 1,024 and 4,096 choices, which are read at once."""
@@ -124,6 +127,7 @@ def test_choices_are_ordered_by_expert(num_tokens: int, device: torch.device) ->
             assert torch.equal(ours, expected)
 
 
+@pytest.mark.first_minutes(2)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
 @pytest.mark.parametrize(
     ("num_tokens", "num_experts", "num_chosen", "hidden", "size"),

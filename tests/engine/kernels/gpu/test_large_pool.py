@@ -13,6 +13,7 @@ from engine.kernels.step_kernels import AttentionOptions, SplitWorkspace
 NUM_PAGES, PAGE_ELEMENTS = 4200, 2**21  # 8.8e9 elements of two bytes, 2.2e9 words
 
 
+@pytest.mark.first_minutes
 def test_pages_behind_two_thousand_million_elements_are_written_copied_gathered_and_read(
     tmp_path: Path, device: torch.device
 ) -> None:

@@ -9,6 +9,7 @@ from engine.kernels.step_kernels import SamplingWorkspace
 from tests.engine.kernels.sampling_cases import special_rows
 
 
+@pytest.mark.first_minutes
 @pytest.mark.parametrize(("vocab_size", "k"), [(30, 30), (300, 5), (9000, 20), (5000, 0)])
 def test_the_likeliest_tokens_and_the_drawn_one(vocab_size: int, k: int, device: torch.device) -> None:
     flat = torch.randn(2, vocab_size, generator=torch.Generator().manual_seed(3)) * torch.tensor([[0.1], [5.0]])

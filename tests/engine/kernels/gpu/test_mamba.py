@@ -11,6 +11,7 @@ from tests.engine.kernels.gpu.closeness import DTYPES, assert_near
 from tests.engine.kernels.recurrent_steps import STEPS, Step, random_rows
 
 
+@pytest.mark.first_minutes
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("step", STEPS.values(), ids=STEPS)
 @pytest.mark.parametrize(("num_channels", "num_taps", "has_bias"), [(24, 4, True), (300, 3, False)])
@@ -27,6 +28,7 @@ def test_convolution_and_its_states_are_those_of_the_reference(
     assert torch.equal(ours.pages.nan_to_num(7), theirs.pages.nan_to_num(7))  # copies of inputs: bit for bit
 
 
+@pytest.mark.first_minutes(2)
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("step", STEPS.values(), ids=STEPS)
 @pytest.mark.parametrize(("num_channels", "num_states"), [(40, 16), (5, 3)])

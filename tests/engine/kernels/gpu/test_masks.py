@@ -1,5 +1,6 @@
 """Masked logits equal the reference to the last bit; rows without a mask do not change."""
 
+import pytest
 import torch
 
 from engine.kernels.gpu.masks import mask_tokens
@@ -8,6 +9,7 @@ from engine.kernels.reference import masks as by_torch
 V = 3001  #: two programs for each row, and a last word that is not full
 
 
+@pytest.mark.first_minutes
 def test_tokens_without_a_bit_are_forbidden(device: torch.device) -> None:
     generator = torch.Generator().manual_seed(1)
     words = torch.randint(-(2**31), 2**31, (3, -(-V // 32)), generator=generator, dtype=torch.int64).to(torch.int32)

@@ -21,6 +21,7 @@ def states(counts: list[int], head_dim: int, device: torch.device) -> tuple[torc
     return outputs.to(device), lse.to(device), torch.tensor(counts, dtype=torch.int32, device=device)
 
 
+@pytest.mark.first_minutes
 @pytest.mark.parametrize("head_dim", [16, 24, 96, 256])
 @pytest.mark.parametrize("counts", [[1, 1, 1, 0], [3, 8, 0, 2], [5, 9, 40, 16]])
 def test_states_merge_as_the_reference_says_and_those_behind_a_rows_own_are_not_read(

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import pytest
 import torch
 
 from engine.attention.backend import AttentionShape
@@ -11,6 +12,7 @@ from tests.engine.attention.cases import TOLERANCE, Case, attend, expected, prep
 from tests.engine.attention.device_steps import NOWHERE, begin
 
 
+@pytest.mark.first_minutes
 def test_a_decode_has_the_same_bits_beside_a_prompt_and_without_one(device: torch.device) -> None:
     """The context of the first decode is long enough to be split into parts."""
     shape = AttentionShape(2, 1, 16)

@@ -13,6 +13,7 @@ def _rows(num_rows: int, size: int, dtype: torch.dtype, device: torch.device, se
     return rows.to(dtype).to(device)[:, 4:-4]
 
 
+@pytest.mark.first_minutes(2)
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("size", [1, 16, 96, 576])
 @pytest.mark.parametrize("has_update", [True, False])

@@ -79,6 +79,7 @@ def changed(kernels: StepKernels, logits: torch.Tensor) -> torch.Tensor:
     return logits
 
 
+@pytest.mark.first_minutes(4)
 @pytest.mark.parametrize("change", [lambda kernels, logits: logits, changed], ids=["as they are", "changed"])
 @pytest.mark.parametrize("kernels", [gpu, reference], ids=["triton", "reference"])
 def test_a_row_that_is_not_finite_gets_no_token_and_changes_no_other_row(

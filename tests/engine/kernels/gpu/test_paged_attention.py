@@ -107,6 +107,7 @@ MIXED = {
 }  # fmt: skip
 
 
+@pytest.mark.first_minutes(2)
 @pytest.mark.parametrize("name", MIXED)
 def test_steps_of_prompts_chunks_and_decodes_equal_the_reference(name: str, device: torch.device) -> None:
     shape, kind, window, contexts, queries = MIXED[name]
@@ -132,6 +133,7 @@ DECODE = {
 }
 
 
+@pytest.mark.first_minutes(3)
 @pytest.mark.parametrize("name", DECODE)
 def test_decodes_equal_the_reference_in_any_number_of_parts(name: str, device: torch.device) -> None:
     shape, kind, window, contexts = DECODE[name]
@@ -142,6 +144,7 @@ def test_decodes_equal_the_reference_in_any_number_of_parts(name: str, device: t
         assert_close(decode(gpu, step, options, splits), expected, shape.dtype)
 
 
+@pytest.mark.first_minutes(2)
 @pytest.mark.parametrize("page_dtype", [torch.int8, torch.float8_e4m3fn])
 @pytest.mark.parametrize("kind", ["plain", "softcap"])
 def test_quantised_pages_equal_the_reference(page_dtype: torch.dtype, kind: str, device: torch.device) -> None:
@@ -331,6 +334,7 @@ IN_PARTS = {
 }
 
 
+@pytest.mark.first_minutes(2)
 @pytest.mark.parametrize("name", IN_PARTS)
 def test_few_queries_behind_a_long_context_are_read_in_parts_and_equal_the_reference(
     name: str, device: torch.device, monkeypatch: pytest.MonkeyPatch

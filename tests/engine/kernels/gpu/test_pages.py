@@ -23,6 +23,7 @@ def _pages(dtype: torch.dtype, num_words: int, stride: int, device: torch.device
     return words.to(device)[:, :num_words]
 
 
+@pytest.mark.first_minutes
 @pytest.mark.parametrize(("dtype", "num_words", "stride"), SHAPES)
 def test_pairs_are_copied_and_negative_ones_are_not(
     dtype: torch.dtype, num_words: int, stride: int, device: torch.device
@@ -36,6 +37,7 @@ def test_pairs_are_copied_and_negative_ones_are_not(
     assert torch.equal(behind, expected)
 
 
+@pytest.mark.first_minutes
 @pytest.mark.parametrize(("dtype", "num_words", "stride"), SHAPES)
 def test_pages_that_went_out_come_back_elsewhere(
     dtype: torch.dtype, num_words: int, stride: int, device: torch.device

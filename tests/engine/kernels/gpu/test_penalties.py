@@ -1,5 +1,6 @@
 """Biases and penalties of the kernels equal the reference to the last bit; other logits do not change."""
 
+import pytest
 import torch
 
 from engine.kernels.gpu.penalties import add_biases, penalise
@@ -12,6 +13,7 @@ def _logits(num_rows: int, device: torch.device) -> torch.Tensor:
     return (torch.randn(num_rows, V, generator=torch.Generator().manual_seed(0)) * 4).to(device)
 
 
+@pytest.mark.first_minutes
 def test_only_the_named_tokens_get_their_bias(device: torch.device) -> None:
     generator = torch.Generator().manual_seed(1)
     token_ids = torch.stack([torch.randperm(V, generator=generator)[:300] for _ in range(3)]).to(torch.int32)
@@ -27,6 +29,7 @@ def test_only_the_named_tokens_get_their_bias(device: torch.device) -> None:
     assert (ours[1] != logits[1]).sum() == 7
 
 
+@pytest.mark.first_minutes
 def test_only_tokens_that_have_occurred_pay(device: torch.device) -> None:
     generator = torch.Generator().manual_seed(2)
     counts = torch.randint(0, 8, (5, V), generator=generator, dtype=torch.int32)

@@ -34,6 +34,7 @@ def _run(kernels: StepKernels, device: torch.device, num_rows: int, page_tokens:
     return [*outputs, contexts, *sampling.all]
 
 
+@pytest.mark.first_minutes(2)
 @pytest.mark.parametrize("page_tokens", [(), (16,), (4, 48)])  # a model without attention has no tables
 @pytest.mark.parametrize("num_rows", [1, 16, 131])  # the last ones are more than one block
 def test_rows_and_padding_are_those_of_the_reference(

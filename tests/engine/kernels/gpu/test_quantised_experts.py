@@ -31,6 +31,7 @@ def plain(stack: QuantisedStack) -> torch.Tensor:
     return torch.stack([stack[index].dequantised() for index in range(len(stack))])
 
 
+@pytest.mark.first_minutes(2)
 @pytest.mark.parametrize("kind", ["int4", "int4_with_zeros", "int8_of_large_scales", "fp8", "mxfp4"])
 @pytest.mark.parametrize("num_tokens", [1, 9])
 def test_the_sum_of_the_chosen_experts_is_that_of_the_dequantised_ones(

@@ -33,6 +33,7 @@ def assert_equal_within_rounding(ours: torch.Tensor, expected: torch.Tensor) -> 
     assert_near(ours / size, expected / size, num_roundings=2)
 
 
+@pytest.mark.first_minutes(2)
 @pytest.mark.parametrize("kind", KINDS)
 def test_weights_are_those_of_plain_torch(kind: str, device: torch.device) -> None:
     """Of whole matrices from any output on, and of rows that ids choose."""
@@ -49,6 +50,7 @@ def test_weights_are_those_of_plain_torch(kind: str, device: torch.device) -> No
         torch.testing.assert_close(part, expected[5:], atol=tolerance, rtol=0)
 
 
+@pytest.mark.first_minutes(3)
 @pytest.mark.parametrize(("kind", "dtype"), [*((kind, DTYPES[-1]) for kind in KINDS), ("int4_with_zeros", DTYPES[0])])
 def test_rows_times_weights(kind: str, dtype: torch.dtype, device: torch.device) -> None:
     workspace = ProductWorkspace.allocate(device)

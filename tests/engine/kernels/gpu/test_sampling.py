@@ -36,6 +36,7 @@ def test_many_numbers_fall_where_they_fall_on_cpu(device: torch.device) -> None:
     assert draw(sample, logits, params, seeds, 3) == expected(logits, params, seeds, 3)
 
 
+@pytest.mark.first_minutes
 @pytest.mark.parametrize("width", [0.01, 0.5, 3.0])
 @pytest.mark.parametrize("vocab_size", [500, 513, 6000])
 def test_limits_are_those_of_the_cpu_for_few_candidates_and_for_many(
@@ -57,6 +58,7 @@ def test_half_precision_and_rows_with_a_stride(device: torch.device) -> None:
     assert draw(sample, wide[:, :1000], PARAMS, seeds, 2) == expected(logits, PARAMS, seeds, 2)
 
 
+@pytest.mark.first_minutes
 def test_a_token_becomes_the_newest_one_of_its_slot(device: torch.device) -> None:
     """Not for padding: the element behind the last slot, and those of other slots, stay as they are."""
     rows = torch.randn(3, 200, generator=torch.Generator().manual_seed(3)).to(device)
@@ -68,6 +70,7 @@ def test_a_token_becomes_the_newest_one_of_its_slot(device: torch.device) -> Non
         assert last_tokens.tolist()[:4] == [tokens[2], -7, tokens[0], -7]
 
 
+@pytest.mark.first_minutes
 def test_greedy_takes_the_first_of_the_largest(device: torch.device) -> None:
     logits = torch.zeros(3, 5000, device=device)
     logits[0, [4999, 70, 71]] = 5.0

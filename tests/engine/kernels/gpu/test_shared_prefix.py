@@ -50,6 +50,7 @@ def _attend(kernels: StepKernels, step: PagedStep, options: AttentionOptions, sp
     return output
 
 
+@pytest.mark.first_minutes(2)
 @pytest.mark.parametrize(
     ("kind", "value_dim"), [("plain", None), ("softcap", None), ("alibi", None), ("sinks", None), ("sinks", 16)]
 )

@@ -27,6 +27,7 @@ def randoms(*shape: int, dtype: torch.dtype, device: torch.device, seed: int = 0
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed)).to(dtype).to(device)
 
 
+@pytest.mark.first_minutes(3)
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("splits", [1, 3])
 @pytest.mark.parametrize(("num_rows", "block_r"), [(1, 16), (5, 16), (16, 16), (17, 32), (50, 64), (64, 64)])
@@ -44,6 +45,7 @@ def test_rows_times_weights(
     assert not workspace.counters.any()
 
 
+@pytest.mark.first_minutes
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("splits", [1, 2])
 @pytest.mark.parametrize(("num_rows", "block_r"), [(3, 16), (40, 64)])

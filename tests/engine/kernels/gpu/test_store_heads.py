@@ -73,6 +73,7 @@ def _run(
     return qkv[:, : heads.num_heads], pool, pages
 
 
+@pytest.mark.first_minutes(2)
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("case", CASES)
 def test_queries_and_pool_are_those_of_the_reference_and_the_rest_of_the_pool_is_untouched(
@@ -104,6 +105,7 @@ def _scales(heads: Heads, device: torch.device) -> PageScales:
     return PageScales(key.transpose(0, 1), value.transpose(0, 1))
 
 
+@pytest.mark.first_minutes(2)
 @pytest.mark.parametrize(
     "page_dtype",
     # Triton's interpreter rounds to float8 wrongly: it loses the carry.

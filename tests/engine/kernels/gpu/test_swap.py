@@ -1,5 +1,6 @@
 """Pages are swapped to the mirror in host memory and back with the Triton gather and scatter kernels."""
 
+import pytest
 import torch
 
 from engine.attention.layout import small_pages
@@ -10,6 +11,7 @@ from engine.memory.spec import LayerSpec
 from engine.runner.host_mirror import HostMirror
 
 
+@pytest.mark.first_minutes
 def test_pages_come_back_bit_for_bit_in_other_places_and_nothing_else_changes(device: torch.device) -> None:
     specs = [LayerSpec("full", 64, "bfloat16")] * 2 + [LayerSpec("window", 24, "bfloat16", span=8)]
     plan = plan_pool(specs, page_tokens=4, pool_bytes=1 << 14)

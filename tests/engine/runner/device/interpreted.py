@@ -25,11 +25,11 @@ from engine.kernels.operators import (
 )
 from engine.kernels.quantised import QuantisedStack
 from engine.kernels.state_kernels import StateKernels
-from engine.runner import load_runner
+from engine.runner import LoadedModel, load_runner
 from engine.runner.build import Machinery
 from engine.runner.device.device_runner import DeviceRunner
 from tests.engine.checkpoints import TinyModel, save
-from tests.engine.runner.device.device_runners import FixedGauge, device_runner, opaque_kernels, settings_for
+from tests.engine.runner.device.device_runners import FixedGauge, load_device, opaque_kernels, settings_for
 from tests.engine.runner.device.tape import TapeRecorder, opaque
 
 HAS_CUDA = torch.cuda.is_available()
@@ -108,17 +108,28 @@ def triton_runner(
     if HAS_CUDA:
         config = settings_for(folder, **{"device": "cuda", "dtype": "float32", "operators": "auto", **settings})
         runner = load_runner(config).runner
-        assert isinstance(runner, DeviceRunner)
-        return runner
+    else:
+        runner = interpreted_model(folder, timer=timer, warms_up=warms_up, **settings).runner
+    assert isinstance(runner, DeviceRunner)
+    return runner
+
+
+def interpreted_model(
+    folder: Path, *, timer: WorkTimer | None = None, warms_up: bool = False, **settings: object
+) -> LoadedModel:
+    """A model on CPU, over Triton's interpreter; without a prefix cache. With operators="torch" products, norms and
+    activations are torch's."""
     kernels = SimpleNamespace(**{name: opaque(getattr(gpu, name)) for name in gpu.__all__})
     machinery = Machinery(kernels, "triton", TapeRecorder, FixedGauge(), timer, warms_up=warms_up)
     weights = settings.pop("weights", "auto")
-    operators = InterpretedOperators(
-        has_int8_weights=weights == "int8",
-        has_int4_weights=weights == "int4",
-        is_batch_invariant=bool(settings.get("batch_invariant")),
-    )
-    return device_runner(folder, machinery, operators, **settings)
+    operators = None
+    if settings.pop("operators", "auto") == "auto":
+        operators = InterpretedOperators(
+            has_int8_weights=weights == "int8",
+            has_int4_weights=weights == "int4",
+            is_batch_invariant=bool(settings.get("batch_invariant")),
+        )
+    return load_device(folder, machinery, operators, **{"enable_prefix_caching": False, **settings})
 
 
 def small(name: str, folder: Path) -> TinyModel:

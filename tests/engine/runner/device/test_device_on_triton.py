@@ -50,6 +50,7 @@ def _as_on_a_device() -> Iterator[None]:
         yield
 
 
+@pytest.mark.first_minutes(9)
 @pytest.mark.parametrize(
     "name",
     ["qwen3", "gemma2", "mamba", "qwen2-moe", "qwen3.5", "deepseek-v2", *long("gpt2", "gpt-oss", "kimi-linear")],
@@ -64,6 +65,7 @@ def test_greedy_tokens_are_those_of_transformers(tmp_path: Path, name: str) -> N
     assert generate(runner, PROMPTS, NUM_TOKENS, chunk=4) == wanted
 
 
+@pytest.mark.first_minutes(2)
 @pytest.mark.parametrize("name", ["qwen3.5", "mamba2"])
 def test_so_are_those_behind_prompts_that_recurrences_take_in_chunks(tmp_path: Path, name: str) -> None:
     """A chunk and a half of the kernels' in one step; the rest, token by token, beside the second prompt."""
@@ -134,6 +136,7 @@ def test_so_they_are_in_steps_of_17_to_64_rows(
     assert generate(runner, prompts, 2, chunk=1) == wanted
 
 
+@pytest.mark.first_minutes
 def test_so_they_are_over_pages_of_8_bits(tmp_path: Path) -> None:
     folder = small("qwen3", tmp_path).folder
     wanted = generate(load_runner(settings_for(folder, kv_dtype="int8")).runner, PROMPTS, 2, chunk=4)
@@ -157,6 +160,7 @@ def small_parts(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
     attention_tiles.tiles_for.cache_clear()
 
 
+@pytest.mark.first_minutes
 def test_chunks_behind_a_context_and_decodes_give_the_same_tokens_in_parts(
     tmp_path: Path, small_parts: list[int]
 ) -> None:
@@ -176,6 +180,7 @@ def test_chunks_behind_a_context_and_decodes_give_the_same_tokens_in_parts(
         assert generate(runner, prompts, 2, chunk=24) == wanted
 
 
+@pytest.mark.first_minutes
 @pytest.mark.parametrize("timer", [None, Later()], ids=["cublas", "own products"])
 def test_random_tokens_are_those_of_engine_sampling(tmp_path: Path, timer: WorkTimer | None) -> None:
     folder = small("llama", tmp_path).folder
@@ -183,6 +188,7 @@ def test_random_tokens_are_those_of_engine_sampling(tmp_path: Path, timer: WorkT
     assert generate(triton_runner(folder, timer=timer), PROMPTS, NUM_TOKENS, chunk=8, params=RANDOM) == wanted
 
 
+@pytest.mark.first_minutes
 def test_penalties_and_log_probabilities_are_those_of_engine_sampling(tmp_path: Path) -> None:
     folder = small("llama", tmp_path).folder
     params = replace(
