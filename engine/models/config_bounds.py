@@ -106,7 +106,7 @@ BOUNDS: Final[Mapping[str, tuple[float, float]]] = {
     "mamba_head_dim": _STATE,
     "mamba_d_ssm": _WIDTH,
     "ssm_state_size": _STATE,
-    "shared_intermediate_size": _WIDTH,
+    "shared_intermediate_size": _OPTIONAL_WIDTH,
     "block_ff_dim": _WIDTH,
     "block_multiple_of": _WIDTH,
     "block_ffn_dim_multiplier": _FACTOR,

@@ -79,7 +79,7 @@ def read_gemma(
         num_heads,
         num_kv_heads,
         head_dim,
-        softcap=_softcap(config, "attn_logit_softcapping", 50.0 if has_softcaps else None),
+        softcap=_softcap(config, "attn_logit_softcapping", 50.0) if has_softcaps else None,  # Gemma 3 never reads it
         score_scale=config.get("query_pre_attn_scalar", float, 256.0) ** -0.5,
     )
     return GemmaConfig(

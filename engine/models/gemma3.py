@@ -19,7 +19,7 @@ _WINDOW_BASE = 10_000.0
 def gemma3(config: ConfigReader, weights: WeightSource) -> Gemma:
     """Builds the text model; its config may be a whole config.json or a text_config."""
     num_layers = config.require("num_hidden_layers", int)
-    period = config.get("sliding_window_pattern", int, config.get("_sliding_window_pattern", int, 6))
+    period = config.get("sliding_window_pattern", int, 6)
     rope, window_rope = read_ropes(config, default_base=_BASE, default_window_base=_WINDOW_BASE)
     settings = read_gemma(
         config,

@@ -1,6 +1,7 @@
 """Granite 4: attention or Mamba-2 in each layer, a shared MLP with or without a mixture of experts beside it, and
 multipliers of embeddings, scores, residual updates and logits."""
 
+from engine.errors import CheckpointError
 from engine.kernels.operators import PLAIN_EXPERTS, Routing
 from engine.layers.decoder import DecoderLayer
 from engine.layers.embedding import TokenEmbedding
@@ -66,6 +67,8 @@ def granite_hybrid(config: ConfigReader, weights: WeightSource) -> HybridLM:
 
 def _feed_forward(config: ConfigReader, name: str, hidden: int, weights: WeightSource) -> FeedForward:
     num_experts, shared_ffn = config.get("num_local_experts", int, 8), config.get("shared_intermediate_size", int, 1024)
+    if shared_ffn == 0:
+        raise CheckpointError("config.json: shared_intermediate_size 0 is not supported")
     shared = GatedMLP(
         Linear.load(weights, f"{name}.shared_mlp.input_linear", hidden, 2 * shared_ffn, bias=False),
         Linear.load(weights, f"{name}.shared_mlp.output_linear", shared_ffn, hidden, bias=False),

@@ -16,6 +16,7 @@ from engine.json_files import quoted
 from engine.layers.weights import WeightSource
 from engine.models.bamba import bamba
 from engine.models.causal_lm import CausalLM
+from engine.models.class_defaults import CLASS_DEFAULTS
 from engine.models.cohere import cohere, cohere2
 from engine.models.config_reader import ConfigReader
 from engine.models.deepseek import NEXT_TOKEN_LAYERS as NEXT_TOKEN_LAYERS_OF_DEEPSEEK
@@ -80,12 +81,16 @@ class Architecture:
     """One registered architecture: what serves it, and what the documentation says about it."""
 
     name: str  #: in config.json's `architectures`, which is also the class in transformers
-    build: ModelBuilder
+    builder: ModelBuilder
     summary: str  #: what is special about it: a cell of docs/models.md
     refused: str = ""  #: checkpoints of this name that raise CheckpointError: a cell of docs/models.md
     ignored: re.Pattern[str] = ROTARY_FREQUENCIES  #: tensors of its checkpoints that the model need not read
     is_divisible: bool = True  #: whether several processes can share it (tensor parallelism)
     code: Literal["agon", "transformers"] = "agon"  #: whose modelling code runs it
+
+    def build(self, config: ConfigReader, weights: WeightSource) -> CausalLM:
+        """The model. Raises CheckpointError for settings that the code does not implement."""
+        return self.builder(config.with_defaults(CLASS_DEFAULTS.get(self.name, {})), weights)
 
 
 _NO_TENSORS = re.compile(r"(?!)")
