@@ -42,7 +42,7 @@ help:
 	@echo "make parity       every architecture against transformers under all settings, and docs/parity.md"
 	@echo "make families     an arena of tiny Qwen3.5, Gemma 4, gpt-oss, Granite 4 and GGUF models: battles in a browser, with pictures"
 	@echo "make screenshots  take the pictures of the documentation again"
-	@echo "make structured-output  answers to 500 JSON schemas, judged by jsonschema (SUITE=FOLDER: a checkout of JSON-Schema-Test-Suite)"
+	@echo "make structured-output  answers to 500 JSON schemas, and 1,000 of the demo models, judged by jsonschema (SUITE=FOLDER: a checkout of JSON-Schema-Test-Suite)"
 	@echo "make clean        remove the environment and everything that was generated"
 
 structured-output:

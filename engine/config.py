@@ -83,6 +83,13 @@ class EngineConfig:
     enable_prefix_caching: Annotated[
         bool, Setting("Keep pages of past prompts for requests with the same prefix", name="prefix_caching")
     ] = True
+    close_answers: Annotated[
+        bool,
+        Setting(
+            "Answers in JSON, and tool calls whose form is forced, are closed before max_tokens would cut them; off: "
+            "they are cut"
+        ),
+    ] = True
     seed: Annotated[int, Setting("Seed for requests that bring none, and for dummy weights")] = 0
     operators: Annotated[
         Literal["auto", "torch"],

@@ -143,7 +143,7 @@ class EngineCore:
         """
         prompt, resume = tuple(prompt_token_ids), tuple(resume_token_ids)
         self.admission.check_request(prompt, params, resume)
-        self.compiler.check(params)
+        self.compiler.check(params, self.limits.max_model_len - len(prompt))
         self.adapters.check(adapter)
         self.admission.reserve_place(len(prompt) + len(resume))
         self.submit_reserved(

@@ -258,7 +258,7 @@ class LLM:
         each = [self._encoded(its_params) for its_params in one_per_prompt(params, SamplingParams(), len(read))]
         for (_, token_ids), its_params in zip(read, each, strict=True):
             self._core.admission.check_request(tuple(token_ids), its_params)
-            self._core.compiler.check(its_params)
+            self._core.compiler.check(its_params, self._core.limits.max_model_len - len(token_ids))
         submits = [
             partial(self._core.add_request, prompt_token_ids=token_ids, params=its_params, adapter=adapter)
             for (_, token_ids), its_params in zip(read, each, strict=True)

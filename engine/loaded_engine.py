@@ -89,7 +89,7 @@ def engine_around(
         loaded.config,
         make_detokenizer,
         has_queue_bound=has_queue_bound,
-        compiler=GrammarCompiler(vocabulary),
+        compiler=GrammarCompiler(vocabulary, closes_answers=loaded.config.close_answers),
         proposer=_proposer(loaded, draft, share, loaded.config.step_limits.max_batched_tokens),
         rack=loaded.adapters,
         share=share,

@@ -72,7 +72,8 @@ class OpenRequests:
                 ThoughtSplitter(params.thoughts) if params.thoughts is not None else None,
                 ToolCallParser(params.tool_calls, sequence.index) if params.tool_calls is not None else None,
             )
-            self._steering.open(sequence.sequence_id, params, request.stop_ids)
+            room = request.max_length - sequence.num_prompt_tokens
+            self._steering.open(sequence.sequence_id, params, request.stop_ids, room)
 
     def replay(self, request: Request, resume_token_ids: tuple[int, ...]) -> list[RequestDelta]:
         """Feed the resumed tokens to the text of the only sequence. They may turn out to end it: then there is a

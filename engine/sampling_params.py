@@ -51,6 +51,13 @@ class Constraint:
     #: A JSON schema; for json_object nothing; a regular expression; a JSON list of strings; or a grammar, in the Lark
     #: dialect of llguidance or as GBNF.
     value: str = ""
+    #: Whether an answer is closed when the tokens that are left are just enough for it; None: one of JSON is.
+    closes: bool | None = None
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether an answer ends before max_tokens cut it."""
+        return self.kind in ("json_schema", "json_object") if self.closes is None else self.closes
 
 
 def _in_our_spelling(name: str, value: object) -> object:

@@ -11,7 +11,7 @@ from dataclasses import replace
 from itertools import count
 
 from engine.async_engine import AsyncEngine, RequestStream
-from engine.errors import AdapterError, EngineDead, EngineError
+from engine.errors import AdapterError, EngineDead, EngineError, InvalidRequest
 from engine.request import RequestDelta
 from engine.sampling_params import PoolingParams, SamplingParams, ToolFormat
 from engine.text.bad_words import with_bad_words
@@ -146,7 +146,8 @@ class PagedEngine:
         if is_of_tools:
             params = replace(params, constraint=prompt.constraint)
         if params.needs_masks:
-            await self._check_constraint(params, "tools" if is_of_tools else _param_of(sampling))
+            field = "tools" if is_of_tools else _param_of(sampling)
+            await self._check_constraint(params, len(prompt.token_ids), field)
         async with self._submitted(prompt.token_ids, params, request_id, resume_token_ids, cache_salt) as stream:
             yield Accepted()
             usage = SampleUsage(params.n)
@@ -156,11 +157,13 @@ class PagedEngine:
                 if delta.finish_reason is not None and (finished := usage.take(delta)) is not None:
                     yield finished
 
-    async def _check_constraint(self, params: SamplingParams, param: str) -> None:
-        """Compile the constraint in a thread. Raises ApiError, which names the field of the client's request."""
+    async def _check_constraint(self, params: SamplingParams, num_prompt_tokens: int, field: str) -> None:
+        """Compile the constraint in a thread. Raises ApiError, which names the field of the client's request: that of
+        the constraint, unless the engine names another one."""
         try:
-            await asyncio.to_thread(self._engine.check_constraint, params)
-        except EngineError as error:
+            await asyncio.to_thread(self._engine.check_constraint, params, num_prompt_tokens)
+        except InvalidRequest as error:
+            param = error.param if error.param == "max_tokens" else field
             raise ApiError(ErrorCode.INVALID_REQUEST, str(error), param=param) from None
 
     def _delta(self, delta: RequestDelta, *, is_one: bool) -> Delta:

@@ -8,6 +8,7 @@ tokenizer begins them, and it would call the tokenizer for that while it compute
 """
 
 import json
+import re
 from typing import Any
 
 import numpy as np
@@ -33,10 +34,11 @@ _OPTIONS = {
 }
 
 
-_MAX_MESSAGE = 400
+_MAX_MESSAGE = 200
+_WHERE = re.compile(r"(at \d+\(\d+\)|failed to compile JSON schema|[Ee]rror): *")
 
 #: For the worst constraint half a second to compile, 20 ms for a mask, and 100 MB of states.
-_LIMITS = LLParserLimits(
+LIMITS = LLParserLimits(
     initial_lexer_fuel=1_000_000,
     step_lexer_fuel=200_000,
     step_max_items=50_000,
@@ -46,9 +48,11 @@ _LIMITS = LLParserLimits(
 )
 
 
-def matcher_of(constraint: Constraint, vocabulary: Vocabulary) -> LLMatcher:
-    """The constraint's matcher, at the beginning of a text. Raises InvalidRequest for one that cannot be served."""
-    matcher = LLMatcher(vocabulary.tokenizer, _grammar_of(constraint), log_level=0, limits=_LIMITS)
+def compiled(constraint: Constraint, vocabulary: Vocabulary) -> tuple[LLMatcher, str]:
+    """The constraint's matcher, at the beginning of a text, and its grammar. Raises InvalidRequest for a constraint
+    that cannot be served."""
+    grammar = _grammar_of(constraint)
+    matcher = LLMatcher(vocabulary.tokenizer, grammar, log_level=0, limits=LIMITS)
     if not matcher.is_error():
         allowed = np.zeros((1, vocabulary.num_words), np.int32)
         first = matcher.deep_copy()
@@ -56,8 +60,9 @@ def matcher_of(constraint: Constraint, vocabulary: Vocabulary) -> LLMatcher:
         if not vocabulary.of_step(allowed).any() and not first.is_error():
             raise refuse("it allows no text but the empty one")
     if matcher.is_error():
-        raise refuse(matcher.get_error().strip()[:_MAX_MESSAGE])
-    return matcher
+        # One sentence, without the grammar that llguidance repeats behind it.
+        raise refuse(_WHERE.sub("", matcher.get_error().strip().split("\n", 1)[0])[:_MAX_MESSAGE])
+    return matcher, grammar
 
 
 def _grammar_of(constraint: Constraint) -> str:

@@ -10,11 +10,15 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from engine.constraints.compiler import Grammar
 from engine.constraints.thinking import Thinking
 from engine.constraints.vocabulary import Vocabulary
+from engine.sampling_params import UNBOUNDED
 
 if TYPE_CHECKING:
     from llguidance import LLMatcher
+
+    from engine.constraints.closing import Closer
 
 
 class SteeredSequence:
@@ -23,17 +27,32 @@ class SteeredSequence:
     def __init__(
         self,
         vocabulary: Vocabulary,
-        compiled: "Future[LLMatcher] | None",
+        compiled: Future[Grammar] | None,
         thinking: Thinking | None,
         stop_ids: frozenset[int],
+        most: int = UNBOUNDED,
     ) -> None:
         """compiled: the constraint, at the beginning of a text; None: there is none. thinking: None: the model is not
-        known to think. stop_ids: tokens that end the sequence."""
+        known to think. stop_ids: tokens that end the sequence. most: tokens that it may have."""
         self._vocabulary = vocabulary
         self._compiled = compiled
         self._matcher: LLMatcher | None = None
+        self._closer: Closer | None = None
+        self._num_left = most
         self._thinking = thinking
+        self._has_room = thinking is None or compiled is None
         self.stop_ids = stop_ids
+        self._leave_room()
+
+    def _leave_room(self) -> None:
+        """Bound the thoughts so that an answer fits behind them, once its constraint is compiled."""
+        if self._has_room or self._compiled is None or not self._compiled.done():
+            return
+        self._has_room = True
+        thinking, closing = self._thinking, self._compiled.result().closing
+        if thinking is not None and closing is not None and thinking.phase != "answer":
+            num_tags = thinking.num_end_ids + (thinking.phase == "start")
+            thinking.leave_room(self._num_left - num_tags - len(closing.shortest) + thinking.num_tokens)
 
     @property
     def is_broken(self) -> bool:
@@ -44,12 +63,17 @@ class SteeredSequence:
         """Take a token that does not end the sequence by itself; whether the text is whole now and nothing may follow
         ("stop"), or can become valid no more ("abort"). is_thinking: what there is now ends in thoughts. text: what the
         token has completed of the answer."""
+        self._num_left -= 1
+        self._leave_room()
         if self._thinking is None:
-            self._grammar().consume_token(token_id)
+            self._answer(token_id)
         else:
             self._take(token_id, self._thinking, is_thinking, text)
-        if self._matcher is None or not self._matcher.is_stopped():
+        if self._matcher is None:
             return None
+        if not self._matcher.is_stopped():
+            is_closed = self._closer is not None and self._num_left == 0 and self._matcher.is_accepting()
+            return "stop" if is_closed else None
         return "abort" if self._matcher.is_error() else "stop"
 
     def _take(self, token_id: int, thinking: Thinking, is_thinking: bool, text: str) -> None:
@@ -58,9 +82,16 @@ class SteeredSequence:
         if self._compiled is None or self._is_thinking:
             return
         if not begins_answer:
-            self._grammar().consume_token(token_id)
+            self._answer(token_id)
         elif text:  # the token that ends the tag has begun the answer, too
             self._grammar().consume_tokens(self._vocabulary.tokenizer.tokenize_str(text))
+            if self._closer is not None:
+                self._closer.write(tuple(text.encode()))
+
+    def _answer(self, token_id: int) -> None:
+        self._grammar().consume_token(token_id)
+        if self._closer is not None:
+            self._closer.advance(token_id)
 
     @property
     def _is_thinking(self) -> bool:
@@ -92,7 +123,16 @@ class SteeredSequence:
         if self._compiled is None:
             return len(drafts)
         matcher = self._grammar()
-        return 0 if matcher.is_error() else matcher.validate_tokens(list(drafts))
+        if matcher.is_error():
+            return 0
+        if self._closer is not None:
+            drafts = drafts[: max(0, self._closer.num_safe(self._num_left) - 1)]
+        return matcher.validate_tokens(list(drafts))
+
+    def close(self, row: NDArray[np.int32]) -> None:
+        """Forbid in a mask [num_words] of the grammar what would leave too few tokens for the rest of the answer."""
+        if self._closer is not None and self._matcher is not None and not self._matcher.is_stopped():
+            self._closer.close(row, self._num_left, self.stop_ids)
 
     def fill_masks(self, rows: NDArray[np.int32], drafts: Sequence[int]) -> None:
         """Masks [len(drafts) + 1, num_words] of the next token and of the one after each of these proposed tokens,
@@ -108,6 +148,8 @@ class SteeredSequence:
                 num_taken += 1
             matcher.unsafe_compute_mask_ptr(row.ctypes.data, row.nbytes)
             self._vocabulary.allow_ends(rows, (index,), self.stop_ids)
+            if self._closer is not None:
+                self._closer.bound_digits(row, drafts[:index])
             if self.may_think:
                 self.mask_thoughts(row)
         if num_taken:
@@ -131,5 +173,9 @@ class SteeredSequence:
     def _grammar(self) -> "LLMatcher":
         if self._matcher is None:
             assert self._compiled is not None
-            self._matcher = self._compiled.result().deep_copy()
+            from engine.constraints.closing import Closer  # llguidance: only where a grammar is compiled
+
+            grammar = self._compiled.result()
+            self._matcher = grammar.start.deep_copy()
+            self._closer = None if grammar.closing is None else Closer(grammar.closing)
         return self._matcher

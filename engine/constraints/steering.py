@@ -30,9 +30,9 @@ class Steering:
         self._patience_s = patience_s
         self._executor: LLExecutor | None = None
 
-    def open(self, sequence_id: SequenceId, params: SamplingParams, stop_ids: frozenset[int]) -> None:
+    def open(self, sequence_id: SequenceId, params: SamplingParams, stop_ids: frozenset[int], room: int) -> None:
         """Begin a sequence, if its parameters steer it; a constraint that is new is compiled by a thread. stop_ids:
-        tokens that end it."""
+        tokens that end it. room: tokens that fit behind its prompt."""
         if not params.needs_masks:
             return
         vocabulary = self.compiler.vocabulary
@@ -41,7 +41,9 @@ class Steering:
         if tags is not None:
             begin, end = (vocabulary.encode(tag) for tag in (tags.begin, tags.end))
             thinking = Thinking(begin, end, is_open=tags.is_open, budget=params.thinking_budget)
-        self._sequences[sequence_id] = SteeredSequence(vocabulary, compiled, thinking, stop_ids)
+        self._sequences[sequence_id] = SteeredSequence(
+            vocabulary, compiled, thinking, stop_ids, min(params.max_tokens, room)
+        )
 
     def get(self, sequence_id: SequenceId) -> SteeredSequence | None:
         """The state of a sequence; None: nothing steers it."""
@@ -107,6 +109,8 @@ class Steering:
         self._compute(jobs, rows)
         for stop_ids, indices in by_ends.items():
             vocabulary.allow_ends(rows, indices, stop_ids)
+            for index in indices:
+                sequences[index].close(rows[index])
         for index, sequence in enumerate(sequences):
             if sequence.may_think:
                 sequence.mask_thoughts(rows[index])

@@ -21,28 +21,39 @@ class Thinking:
         self.begin_id = begin_ids[0] if may_choose else None
         self._end_ids = tuple(end_ids)
         self._budget = budget
-        self._num_tokens = 0
+        self.num_tokens = 0  #: that it has thought
         self._num_matched = 0  # how many tokens of the end tag the thoughts end with
 
     @property
     def forced_id(self) -> int | None:
         """The only token that may come next: the budget is used up, and the end tag is being written."""
-        if self.phase != "thinking" or self._budget is None or self._num_tokens < self._budget:
+        if self.phase != "thinking" or self._budget is None or self.num_tokens < self._budget:
             return None
         return self._end_ids[self._num_matched]
+
+    def leave_room(self, most: int) -> None:
+        """Think at most so many tokens, since an answer must follow; below 0: not at all."""
+        if most < 0:
+            self.begin_id = None
+        self._budget = max(0, most) if self._budget is None else min(self._budget, max(0, most))
+
+    @property
+    def num_end_ids(self) -> int:
+        """Tokens of the end tag."""
+        return len(self._end_ids)
 
     @property
     def num_left(self) -> int:
         """Tokens that may still be thought freely, if the sequence thinks or will; there is a budget."""
         assert self._budget is not None
-        return self._budget - self._num_tokens
+        return self._budget - self.num_tokens
 
     def advance(self, token_id: int, *, is_thinking: bool) -> None:
         """Take the next token; is_thinking: the text with it ends in thoughts."""
         if self.phase == "start":
             self.phase = "thinking" if token_id == self.begin_id else "answer"
         elif self.phase == "thinking":
-            self._num_tokens += 1
+            self.num_tokens += 1
             self._match(token_id)
             if not is_thinking or self._num_matched == len(self._end_ids):
                 self.phase = "answer"

@@ -2,7 +2,7 @@
 
 import threading
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,17 +41,22 @@ class Vocabulary:
         self._tokens = tokens
         self._eos_token_ids = eos_token_ids
         self._lock = threading.Lock()
-        self._read: tuple[LLTokenizer, frozenset[int]] | None = None
+        self._read: _Read | None = None
 
     @property
     def tokenizer(self) -> "LLTokenizer":
         """All tokens, read by the first caller: that takes about a second for a large vocabulary."""
-        return self._of_all_tokens()[0]
+        return self._of_all_tokens().tokenizer
 
     @property
     def special_ids(self) -> frozenset[int]:
         """Tokens that are no text. Read like `tokenizer`."""
-        return self._of_all_tokens()[1]
+        return self._of_all_tokens().special_ids
+
+    @property
+    def pieces(self) -> Sequence[bytes]:
+        """The bytes of each token. Read like `tokenizer`."""
+        return self._of_all_tokens().pieces
 
     def set_bits(self, row: NDArray[np.int32], token_ids: Sequence[int] | frozenset[int], *, to: bool) -> None:
         """Allow or forbid tokens in a mask [num_words]; ids outside the vocabulary are skipped."""
@@ -79,17 +84,33 @@ class Vocabulary:
         rows[:, -1] &= ~self._end_bit
         return np.ascontiguousarray(rows[:, : -(-self.size // 32)])
 
-    def _of_all_tokens(self) -> "tuple[LLTokenizer, frozenset[int]]":
-        from llguidance import LLTokenizer, TokenizerWrapper
-
+    def _of_all_tokens(self) -> "_Read":
         with self._lock:
             if self._read is None:
                 ids = range(self.size)
                 special = frozenset(i for i in ids if self._tokens.is_special(i)) | self._eos_token_ids
-                pieces = [*map(self._tokens.token_bytes, ids), b"</end>"]
-                source = _Source(pieces, [*sorted(special), self.end_id], self.end_id, self.encode)
-                self._read = LLTokenizer(TokenizerWrapper(source), n_vocab=self.size + 1), special
+                pieces = [*map(self._tokens.token_bytes, ids)]
+                tokenizer = tokenizer_of([*pieces, b"</end>"], special, self.end_id, self.encode)
+                self._read = _Read(tokenizer, special, pieces)
             return self._read
+
+
+class _Read(NamedTuple):
+    """What is read of all tokens."""
+
+    tokenizer: "LLTokenizer"
+    special_ids: frozenset[int]
+    pieces: Sequence[bytes]
+
+
+def tokenizer_of(
+    pieces: Sequence[bytes], special_ids: frozenset[int], end_id: int, encode: Callable[[str], list[int]]
+) -> "LLTokenizer":
+    """A vocabulary for llguidance. pieces: the bytes of each token; end_id stands for the end of a text."""
+    from llguidance import LLTokenizer, TokenizerWrapper
+
+    source = _Source(pieces, [*sorted(special_ids), end_id], end_id, encode)
+    return LLTokenizer(TokenizerWrapper(source), n_vocab=len(pieces))
 
 
 class _Source:

@@ -7,7 +7,7 @@ from typing import Any, Literal, NamedTuple, Protocol
 
 from engine.errors import InvalidRequest
 from engine.sampling_params import Constraint, ThoughtTags, ToolCallSyntax, ToolFormat, ToolFunction
-from engine.text.tool_calls.grammars import MAX_CALLS, SpecialId, call_grammar, free_grammar
+from engine.text.tool_calls.grammars import CLOSED, MAX_CALLS, SpecialId, call_grammar, free_grammar
 
 _NO_PARAMETERS = {"type": "object", "properties": {}, "additionalProperties": False}
 
@@ -105,10 +105,10 @@ class ToolRequest:
         if self.is_forced and chosen is not None:
             if is_continued:
                 raise InvalidRequest("tool_choice cannot force a call in a continued message", param="tool_choice")
-            constraint = Constraint("grammar", self.grammar(chosen, tokenizer.special_token_id))
+            constraint = Constraint("grammar", self.grammar(chosen, tokenizer.special_token_id), chosen in CLOSED)
         elif chosen is not None and not is_continued and any(function.is_strict for function in self.functions):
             grammar = free_grammar(chosen, self.functions, tokenizer.special_token_id)
-            constraint = Constraint("grammar", grammar) if grammar is not None else None
+            constraint = Constraint("grammar", grammar, chosen in CLOSED) if grammar is not None else None
         # Harmony's messages tell thoughts from text.
         thoughts = None if chosen == "harmony" else tokenizer.thought_tags(prompt_ids)
         return AnswerForm(thoughts, syntax, constraint)

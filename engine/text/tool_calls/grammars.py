@@ -10,14 +10,18 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_args
 
 from engine.errors import InvalidRequest
+from engine.json_schemas import servable
 from engine.sampling_params import ToolFormat, ToolFunction
 from engine.text.tool_calls import deepseek, gemma, glm, harmony, kimi, mistral, phi
 from engine.text.tool_calls.gemma_grammars import gemma_arguments
 from engine.text.tool_calls.schemas import is_text, parsed, resolved
 
+#: Forms whose calls are closed before max_tokens would cut them: those without texts outside JSON, of which the
+#: shortest end is hard to find.
+CLOSED = frozenset(get_args(ToolFormat)) - {"gemma", "glm", "qwen3_xml"}
 MAX_CALLS = 16  #: in one output that is forced to be calls
 _MAX_ANALYSIS_CHARS = 4096  #: that a harmony model thinks before it is forced to call
 #: Keywords of an object's schema that hold for each parameter by itself, or say nothing of values.
@@ -145,8 +149,9 @@ class _Rules:
         return name
 
     def json(self, name: str, schema: Mapping[str, Any]) -> str:
-        """A JSON value of this schema."""
-        return self.add(name, f"%json {json.dumps({**schema, 'x-guidance': _JSON_STYLE})}")
+        """A JSON value of this schema. Raises InvalidRequest for one that cannot be followed."""
+        served = servable(schema, lambda reason: InvalidRequest(f"tools: {reason}", param="tools"))
+        return self.add(name, f"%json {json.dumps({**served, 'x-guidance': _JSON_STYLE})}")
 
     def arguments(self, index: int, function: ToolFunction) -> str:
         """The arguments of a function as one JSON object."""

@@ -1,5 +1,6 @@
-"""500 schemas: those of a checkout of JSON-Schema-Test-Suite that are served, and generated ones. Prints JSON; status 1
-if an answer is invalid.
+"""500 schemas: those of a checkout of JSON-Schema-Test-Suite that are served, and generated ones, with a random model;
+and 1,000 answers of the demo models under 20 schemas that a model can go on with for ever. Prints JSON; status 1 if an
+answer is cut or invalid.
 
     python -m tests.engine.constraints [--suite FOLDER] [--count 500]
 """
@@ -12,8 +13,10 @@ from pathlib import Path
 
 from engine.llm import LLM
 from tests.engine.checkpoints import save
-from tests.engine.constraints.schemas import generated, of_suite
+from tests.engine.constraints.schemas import ENDLESS, generated, of_suite
 from tests.engine.constraints.validity import judge
+
+DEMO_MODELS = Path(__file__).parents[3] / "demo_models"
 
 
 def main() -> int:
@@ -29,11 +32,18 @@ def main() -> int:
             suite = judge(llm, from_suite, most=arguments.count)
             num_served = len(from_suite) - suite.num_refused.total()
             rest = judge(llm, generated(arguments.count - num_served), most=arguments.count)
+    answers = {}
     invalid = [*suite.invalid, *rest.invalid]
+    for name, count in (("finch", 17), ("raven", 17), ("robin", 16)):
+        with LLM(str(DEMO_MODELS / name), kv_cache_bytes=64 << 20, max_running=64) as llm:
+            verdicts = judge(llm, ENDLESS, per_schema=count, is_random=False)
+        answers[name] = verdicts.num_answers
+        invalid += verdicts.invalid
     report = {
-        "suite": {"schemas": len(from_suite), "served": num_served, "valid": suite.num_valid, "cut": suite.num_cut},
-        "generated": {"valid": rest.num_valid, "cut": rest.num_cut, "refused": rest.num_refused.total()},
-        "invalid": [{"schema": schema, "answer": text} for schema, text in invalid],
+        "suite": {"schemas": len(from_suite), "served": num_served, "valid": suite.num_valid},
+        "generated": {"valid": rest.num_valid, "refused": rest.num_refused.total()},
+        "answers of demo models": answers,
+        "invalid": [{"schema": schema, "max_tokens": most, "answer": text} for schema, most, text in invalid],
         "refused": dict(suite.num_refused.most_common()),
     }
     print(json.dumps(report, indent=1, ensure_ascii=False))

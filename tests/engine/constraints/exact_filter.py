@@ -1,6 +1,7 @@
 """The naive twin of constrained decoding: at each step every token of the vocabulary is tried, likeliest first."""
 
 import json
+import math
 import re
 from collections.abc import Callable, Sequence
 from functools import cache
@@ -26,14 +27,24 @@ def numbers(text: bytes) -> tuple[bool, bool]:
     return is_short and len(digits) == 3 and re.fullmatch(rb"[a-c]*|[a-c]+x", rest) is not None, rest.endswith(b"x")
 
 
-def pair(text: bytes) -> tuple[bool, bool]:
-    """{"a": one of -1, true, "xy", "b": an array of two booleans}, without blanks that the caller forbids."""
-    wholes = [
+def _pairs() -> list[bytes]:
+    return [
         json.dumps({"a": a, "b": [b, c]}, separators=(",", ":")).encode()
         for a in (-1, True, "xy")
         for b in (True, False)
         for c in (True, False)
     ]
+
+
+def pair_rest(text: bytes) -> float:
+    """Bytes that a beginning of a `pair` lacks at least."""
+    squeezed = re.sub(rb" |\n[ \t]{0,20}", b"", text)
+    return min((len(whole) - len(squeezed) for whole in _pairs() if whole.startswith(squeezed)), default=math.inf)
+
+
+def pair(text: bytes) -> tuple[bool, bool]:
+    """{"a": one of -1, true, "xy", "b": an array of two booleans}, without blanks that the caller forbids."""
+    wholes = _pairs()
     # One space, or a line break and blanks, may stand between two tokens of JSON; none is inside a string here.
     squeezed = re.sub(rb" |\n[ \t]{0,20}", b"", text)
     return any(_fits(text, whole) for whole in wholes), squeezed in wholes and not text[-1:].isspace()
@@ -74,7 +85,7 @@ PAIR = json.dumps(
 CASES: Sequence[tuple[Constraint, Judge]] = [
     (Constraint("choice", '["yes", "yesterday", "no", "zürich"]'), choices("yes", "yesterday", "no", "zürich")),
     (Constraint("regex", "[0-9]{3}-[a-c]+x"), numbers),
-    (Constraint("json_schema", PAIR), pair),
+    (Constraint("json_schema", PAIR, closes=False), pair),
     (Constraint("grammar", 'start: "<" WORD ">" | "<>"\nWORD: "ab" | "ba"'), choices("<>", "<ab>", "<ba>")),
     (Constraint("grammar", 'root ::= "a" ("b" | "c")'), choices("ab", "ac")),
 ]

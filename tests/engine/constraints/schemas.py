@@ -10,6 +10,65 @@ _FORMATS = ("date", "time", "date-time", "ipv4", "ipv6", "uuid", "email", "hostn
 _PATTERNS = ("^[a-c]{2,5}$", "x+y?", "^(on|off)$", r"^\d{3}-\d{2}$", "[^a]b")
 _NAMES = ("a", "b", "name", "tags", "zürich", 'q"uote')
 
+_TREE = {
+    "type": "object",
+    "properties": {"name": {"type": "string"}, "children": {"type": "array", "items": {"$ref": "#/$defs/tree"}}},
+    "required": ["name", "children"],
+    "additionalProperties": False,
+}
+_LIST = {
+    "type": "object",
+    "properties": {"value": {"type": "integer"}, "next": {"anyOf": [{"$ref": "#/$defs/list"}, {"type": "null"}]}},
+    "required": ["value", "next"],
+    "additionalProperties": False,
+}
+_PERSON = {
+    "type": "object",
+    "properties": {
+        "name": {"type": "string"},
+        "nickname": {"type": "string"},
+        "age": {"type": "integer"},
+        "home": {
+            "type": "object",
+            "properties": {"street": {"type": "string"}, "lat": {"type": "number"}, "lon": {"type": "number"}},
+            "required": ["lat", "lon"],
+            "additionalProperties": False,
+        },
+        "tags": {"type": "array", "items": {"type": "string"}},
+    },
+    "required": ["name", "age", "tags"],
+    "additionalProperties": False,
+}
+
+
+def _answer(schema: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "object", "properties": {"answer": schema}, "required": ["answer"], "additionalProperties": False}
+
+
+#: Schemas that a model can go on with for ever.
+ENDLESS: tuple[dict[str, Any], ...] = (
+    _answer({"type": "number"}),
+    _answer({"type": "integer"}),
+    {"type": "number"},
+    {"type": "integer", "minimum": 1000},
+    _answer({"type": "number", "minimum": 0, "maximum": 1}),
+    {"type": "string"},
+    {"type": "string", "minLength": 20},
+    {"type": "string", "pattern": "^[a-z]+( [a-z]+)*$"},
+    _answer({"type": "string"}),
+    {"type": "array", "items": {"type": "number"}},
+    {"type": "array", "items": {"type": "array", "items": {"type": "integer"}}},
+    {"type": "array", "items": {"type": "string"}, "minItems": 3},
+    {"type": "array", "items": {"enum": ["red", "green", "blue"]}},
+    {"type": "array", "items": _PERSON},
+    _PERSON,
+    {"type": "object", "additionalProperties": {"type": "string"}},
+    {"type": "object"},
+    {"$defs": {"tree": _TREE}, "$ref": "#/$defs/tree"},
+    {"$defs": {"list": _LIST}, "$ref": "#/$defs/list"},
+    {"$defs": {"tree": _TREE}, "anyOf": [{"$ref": "#/$defs/tree"}, {"type": "array", "items": {"type": "boolean"}}]},
+)
+
 
 def generated(count: int, seed: int = 7) -> Iterator[dict[str, Any]]:
     """So many schemas of the keywords that are served; all have an instance that is not long."""

@@ -126,6 +126,17 @@ def test_every_architecture_is_among_them() -> None:
     assert {VARIANTS[name][0] for name in FIRST} == set(ARCHITECTURES)
 
 
+def test_gemma_3_ignores_a_soft_cap_on_scores() -> None:
+    architecture, settings = VARIANTS["gemma3"]
+    whole = read_by_transformers(architecture, settings)
+    assert whole is not None
+    assert built(architecture, {**whole, "attn_logit_softcapping": 50.0}) == built(architecture, whole)
+
+
+def test_no_mlp_beside_the_experts_is_a_size_that_is_read() -> None:
+    assert ConfigReader({"shared_intermediate_size": 0}).require("shared_intermediate_size", int) == 0
+
+
 @pytest.mark.long
 def test_keys_left_out_of_each_tiny_checkpoint() -> None:
     counts = sum(map(judge, VARIANTS), Counter[str]())
