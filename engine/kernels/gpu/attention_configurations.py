@@ -7,7 +7,7 @@ import torch
 import triton
 
 from engine.kernels.gpu.attend_pages import attend_pages
-from engine.kernels.gpu.attention_tiles import AttentionTiles, Mode, heads_of_tile, tiles_for
+from engine.kernels.gpu.attention_tiles import AttentionTiles, Mode, heads_of_tile, most_registers, tiles_for
 from engine.kernels.gpu.compilation import ARCHITECTURES, Compilation, Expectation
 
 _DTYPES = {
@@ -155,6 +155,7 @@ def _compilation(attention: Attention, tiles: AttentionTiles, architectures: tup
         divisible_by_16=frozenset({*aligned, "page_stride", *_STRIDES}),
         num_warps=tiles.num_warps,
         num_stages=tiles.num_stages,
+        max_registers=most_registers(tiles),
         expectation=Expectation(
             max_registers=_max_registers(a, tiles), has_async_copies=True, has_wgmma=tiles.block_m >= 64
         ),
@@ -197,6 +198,9 @@ def shipped() -> list[Compilation]:
         Attention("Llama-3.1-8B", "mixed", 128, 4, 16),
         Attention("Llama-3.1-8B", "mixed", 128, 4, 16, has_parts=True),
         Attention("Llama-3.1-8B", "mixed", 128, 4, 4, has_parts=True),
+        Attention("Llama-3.1-8B", "mixed", 128, 4, 8, has_parts=True),
+        Attention("Qwen3-0.6B", "mixed", 128, 2, 16, has_parts=True),
+        Attention("Qwen3-30B-A3B", "prefix", 128, 8, 8, has_parts=True),
         Attention("Llama-3.1-8B", "mixed", 128, 4, 64, page_dtype="i8", has_parts=True),
         Attention("Llama-3.2-1B", "mixed", 64, 4, 64, has_parts=True),
         Attention("Gemma-2-9B", "mixed", 256, 2, 64, has_parts=True, has_window=True, has_softcap=True),

@@ -101,6 +101,8 @@ def formula_tiles(
     if 90 <= architecture < 120:
         num_warps = 8 if block_m > 64 or block_d > 128 else 4
         block_t, num_stages = (64, 3) if block_d <= 128 else (32, 2)
+        if mode == "prefix" and block_m == 64:
+            num_stages = 2  # addresses of a third tile spill registers; two programs have two tiles in flight
         return AttentionTiles(block_m, block_t, part_tokens, num_warps, num_stages)
     # Without warp group products (wgmma) the operands go through registers, and windows, soft caps and conversions need
     # registers too. sm_120 has neither these products nor more shared memory than sm_89.
@@ -114,6 +116,12 @@ def formula_tiles(
 def _most_rows(head_dim: int) -> int:
     """Rows of a tile whose sums leave registers for all else."""
     return 32 if head_dim > 256 else 64 if head_dim > 128 else 128
+
+
+def most_registers(tiles: AttentionTiles) -> int | None:
+    """Registers that the compiler may give each thread; None: as it likes. Left alone, ptxas aims at more programs for
+    each multiprocessor and spills for that, where shared memory holds no more than two (tiles of 32 rows)."""
+    return None if tiles.block_m == 16 else 255
 
 
 def most_parts(tiles: AttentionTiles, window: int | None, max_parts: int, num_queries: int = 1) -> int:

@@ -30,6 +30,7 @@ from engine.kernels.gpu.attention_tiles import (
     Mode,
     heads_of_tile,
     most_parts,
+    most_registers,
     num_programs,
     prompt_parts,
     tiles_for,
@@ -236,6 +237,7 @@ def launch(
         **launch_options(query.device),
         num_warps=tiles.num_warps,
         num_stages=tiles.num_stages,
+        maxnreg=most_registers(tiles),
     )
 
 
