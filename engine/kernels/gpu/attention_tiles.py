@@ -101,8 +101,9 @@ def formula_tiles(
         # One query or a few: memory-bound. Two tiles of keys and values in flight are 64 KiB; pages with half the bytes
         # per element need four tiles in flight for that.
         block_t = {16: 128, 32: 128, 64: 128, 128: 64}.get(block_d, 32)
-        num_stages = 2 if block_m == 32 and block_d > 128 and not is_plain else 3
-        return AttentionTiles(block_m, block_t, _PART_TOKENS, 4, 5 if page_dtype.itemsize == 1 else num_stages)
+        # Masks and soft caps take the registers that 32 rows of 256 channels leave to four warps.
+        num_warps = 8 if block_m == 32 and block_d > 128 and not is_plain else 4
+        return AttentionTiles(block_m, block_t, _PART_TOKENS, num_warps, 5 if page_dtype.itemsize == 1 else 3)
     part_tokens = _PROMPT_PART_TOKENS if mode == "mixed" else _PART_TOKENS
     if 90 <= architecture < 120:
         num_warps = 8 if block_m > 64 or block_d > 128 else 4
