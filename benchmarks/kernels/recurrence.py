@@ -37,7 +37,7 @@ def _head_cases(*, is_quick: bool) -> Iterator[Case]:
         moved = state_bytes + rows * tokens * heads * (2 * key_dim + 3 * value_dim) * _ITEM_BYTES
         for name, is_by_channel in (("gated delta", False), ("delta by channel", True)):
             if is_by_channel and tokens > 1:
-                goal = Goal(microseconds=0.5 * tokens)  # token by token
+                goal = Goal(microseconds=1.5 * (20 + 0.1 * tokens * max(1, rows // 4)))
             make = _delta(rows, tokens, heads, key_dim, value_dim, is_by_channel=is_by_channel)
             yield Case(name, text, moved, 0, goal, make)
     heads, channels, numbers = (2, 8, 4) if is_quick else (128, 64, 128)

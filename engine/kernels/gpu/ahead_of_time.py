@@ -86,6 +86,7 @@ def compile_for(compilation: Compilation, architecture: int) -> Report:
     options = {
         "num_warps": compilation.num_warps,
         "num_stages": compilation.num_stages,
+        "maxnreg": compilation.max_registers,
         "enable_fp_fusion": compilation.has_fused_products,
     }
     compiled = triton.compile(source, target=GPUTarget("cuda", architecture, 32), options=options)
@@ -151,7 +152,7 @@ def digest(compilation: Compilation) -> str:
         sorted(compilation.signature.items()),
         sorted((name, key(value)) for name, value in compilation.constants.items()),
         sorted(compilation.divisible_by_16),
-        (compilation.num_warps, compilation.num_stages, compilation.has_fused_products),
+        (compilation.num_warps, compilation.num_stages, compilation.max_registers, compilation.has_fused_products),
         (compilation.expectation, compilation.architectures),
     )
     return hashlib.sha256(repr(parts).encode()).hexdigest()[:32]

@@ -21,7 +21,8 @@ Z decides nothing: each program computes every Z-th part of its tile.
 
 Latents (multi-head latent attention, arXiv 2405.04434): values are the last channels of the keys, and only keys are
 stored. A tile of them is loaded once, for both products; the first TURNED_DIM channels, which are the rotated ones, are
-a tile of their own, because 512 + 64 channels in one tile would be 1,024.
+a tile of their own, because 512 + 64 channels in one tile would be 1,024. Sums of 64 rows and 512 channels do not fit
+into registers: two programs (VALUE_TILES) then have half of the channels each, and both compute all scores.
 
 The page of the next tile is looked up while the current tile is computed, and carried into the next iteration. So loads
 of keys and values do not depend on a load of their own iteration, and the compiler keeps num_stages - 1 tiles in
@@ -78,11 +79,13 @@ def _read_tiles(
     last,
     query,
     turned_query,
+    other_query,
     positions,
     slopes,
     table_ptr,
     keys_ptr,
     values_ptr,
+    others_ptr,
     key_scales_ptr,
     value_scales_ptr,
     page_stride,
@@ -120,6 +123,9 @@ def _read_tiles(
             turned_key = _load_tile(keys_ptr, places, is_read, TURNED_DIM, BLOCK_TURNED, IS_MASKED)
             scores = tl.dot(query, tl.trans(value.to(query.dtype)), input_precision=PRECISION)
             scores = tl.dot(turned_query, tl.trans(turned_key.to(query.dtype)), scores, input_precision=PRECISION)
+            if other_query is not None:
+                other = _load_tile(others_ptr, places, is_read, HEAD_DIM, BLOCK_D, IS_MASKED)
+                scores = tl.dot(other_query, tl.trans(other.to(query.dtype)), scores, input_precision=PRECISION)
         else:
             key = _load_tile(keys_ptr, places, is_read, HEAD_DIM, BLOCK_D, IS_MASKED)
             scores = tl.dot(query, tl.trans(key.to(query.dtype)), input_precision=PRECISION)
@@ -270,6 +276,7 @@ def attend_pages(
     IS_CAUSAL: tl.constexpr,
     GROUP_SIZE: tl.constexpr,
     HEAD_TILES: tl.constexpr,
+    VALUE_TILES: tl.constexpr,
     PAGE_TOKENS: tl.constexpr,
     HEAD_DIM: tl.constexpr,
     BLOCK_D: tl.constexpr,
@@ -282,10 +289,11 @@ def attend_pages(
     UPCAST: tl.constexpr,
     WAITS: tl.constexpr,
 ):
-    """Grid (tiles, key/value heads times HEAD_TILES, programs that share the parts of a tile); launched by
-    paged_attention.launch. Tensors as in StepKernels.
+    """Grid (tiles, key/value heads times HEAD_TILES times VALUE_TILES, programs that share the parts of a tile);
+    launched by paged_attention.launch. Tensors as in StepKernels.
 
-    HEAD_DIM: channels of a value; TURNED_DIM: those of a key before the ones that are its value, 0: values are stored.
+    HEAD_DIM: channels of a value that the program sums, of VALUE_TILES times as many (1, or 2 for latents);
+    TURNED_DIM: those of a key before the ones that are its value, 0: values are stored.
     num_owners: sequences or groups in starts; 0 without starts. HAS_PARTS: output and lse are the workspace, float32;
     the states of a row's parts are written from earlier[row] on (None: from 0 on), and counts[row] becomes the number
     of all states up to the last of them. merged_ptr: receives the result, with arrivals [rows * H], zeros; None: the
@@ -293,7 +301,8 @@ def attend_pages(
     products.
     """
     BLOCK_Q: tl.constexpr = BLOCK_M // GROUP_SIZE
-    head_tile = tl.program_id(1)
+    head_tile = tl.program_id(1) // VALUE_TILES
+    value_tile = tl.program_id(1) % VALUE_TILES
     kv_head = head_tile // HEAD_TILES
     wait_for_previous(WAITS)
 
@@ -343,7 +352,7 @@ def attend_pages(
     rows = (first_query + queries).to(tl.int64)
     channels = tl.arange(0, BLOCK_D)
     is_element = is_row[:, None] & (channels < HEAD_DIM)[None, :]
-    places = rows * output_stride + heads * output_head_stride
+    places = rows * output_stride + heads * output_head_stride + value_tile * HEAD_DIM
 
     begin = lower // BLOCK_T * BLOCK_T
     if HAS_PARTS:
@@ -357,7 +366,7 @@ def attend_pages(
         first_state = 0
         if earlier_ptr is not None:
             first_state = tl.load(earlier_ptr + owner)
-        if head_tile == 0 and first_part == 0:
+        if tl.program_id(1) == 0 and first_part == 0:
             num_states = tl.zeros((BLOCK_M,), tl.int32) + first_state + num_parts
             tl.store(counts_ptr + rows, num_states, mask=is_row & (tile_rows % GROUP_SIZE == 0))
         # A row without tokens of its own has one program: it merges the states that there are.
@@ -375,9 +384,15 @@ def attend_pages(
             return
 
     query_ptrs = query_ptr + (rows * query_stride + heads * query_head_stride)[:, None]
-    query = tl.load(query_ptrs + TURNED_DIM + channels[None, :], mask=is_element, other=0.0)
+    first_value = TURNED_DIM + value_tile * HEAD_DIM
+    query = tl.load(query_ptrs + first_value + channels[None, :], mask=is_element, other=0.0)
     if UPCAST:
         query = query.to(tl.float32)
+    other_query = None
+    others_ptr = None
+    if VALUE_TILES == 2:
+        first_other = TURNED_DIM + (1 - value_tile) * HEAD_DIM
+        other_query = tl.load(query_ptrs + first_other + channels[None, :], mask=is_element, other=0.0).to(query.dtype)
     turned_query = None
     if TURNED_DIM > 0:
         turned = tl.arange(0, BLOCK_TURNED)
@@ -390,7 +405,9 @@ def attend_pages(
     if slopes_ptr is not None:
         slopes = tl.load(slopes_ptr + heads)
     keys_ptr = pages_ptr + kv_head * kv_head_stride
-    values_ptr = keys_ptr + (value_stride if TURNED_DIM == 0 else TURNED_DIM)
+    values_ptr = keys_ptr + (value_stride if TURNED_DIM == 0 else first_value)
+    if VALUE_TILES == 2:
+        others_ptr = keys_ptr + first_other
     table_ptr += slot.to(tl.int64) * table_stride
     if key_scales_ptr is not None:
         key_scales_ptr += kv_head * scale_head_stride
@@ -437,8 +454,8 @@ def attend_pages(
 
         if HAS_WINDOW or MODE == "decode" or MODE == "suffix":
             accumulator, row_max, row_sum, page_ids = _read_tiles(
-                accumulator, row_max, row_sum, page_ids, first, whole_first, query, turned_query,
-                positions, slopes, table_ptr, keys_ptr, values_ptr, key_scales_ptr, value_scales_ptr,
+                accumulator, row_max, row_sum, page_ids, first, whole_first, query, turned_query, other_query,
+                positions, slopes, table_ptr, keys_ptr, values_ptr, others_ptr, key_scales_ptr, value_scales_ptr,
                 page_stride, token_stride, scale_page_stride, scale_token_stride,
                 part_lower, part_upper, window, score_scale, softcap,
                 HAS_WINDOW and HAS_EDGES, IS_CHUNKED, HAS_SOFTCAP, IS_CAUSAL and HAS_EDGES, True,
@@ -446,16 +463,16 @@ def attend_pages(
             )  # fmt: skip
         if MODE == "mixed" or MODE == "prefix":
             accumulator, row_max, row_sum, page_ids = _read_tiles(
-                accumulator, row_max, row_sum, page_ids, whole_first, whole_last, query, turned_query,
-                positions, slopes, table_ptr, keys_ptr, values_ptr, key_scales_ptr, value_scales_ptr,
+                accumulator, row_max, row_sum, page_ids, whole_first, whole_last, query, turned_query, other_query,
+                positions, slopes, table_ptr, keys_ptr, values_ptr, others_ptr, key_scales_ptr, value_scales_ptr,
                 page_stride, token_stride, scale_page_stride, scale_token_stride,
                 part_lower, part_upper, window, score_scale, softcap,
                 False, IS_CHUNKED, HAS_SOFTCAP, False, False,
                 PAGE_TOKENS, HEAD_DIM, BLOCK_D, TURNED_DIM, BLOCK_TURNED, BLOCK_T, PRECISION,
             )  # fmt: skip
             accumulator, row_max, row_sum, page_ids = _read_tiles(
-                accumulator, row_max, row_sum, page_ids, whole_last, part_upper, query, turned_query,
-                positions, slopes, table_ptr, keys_ptr, values_ptr, key_scales_ptr, value_scales_ptr,
+                accumulator, row_max, row_sum, page_ids, whole_last, part_upper, query, turned_query, other_query,
+                positions, slopes, table_ptr, keys_ptr, values_ptr, others_ptr, key_scales_ptr, value_scales_ptr,
                 page_stride, token_stride, scale_page_stride, scale_token_stride,
                 part_lower, part_upper, window, score_scale, softcap,
                 HAS_WINDOW and HAS_EDGES, IS_CHUNKED, HAS_SOFTCAP, IS_CAUSAL and HAS_EDGES, True,
@@ -470,7 +487,7 @@ def attend_pages(
             state = first_state + part
             part_places += state * output_part_stride
             lse_ptrs = lse_ptr + rows * lse_stride + heads * lse_head_stride + state
-            tl.store(lse_ptrs, (row_max + tl.log2(sums)) * _LN_2, mask=is_row)
+            tl.store(lse_ptrs, (row_max + tl.log2(sums)) * _LN_2, mask=is_row & (value_tile == 0))
         output_ptrs = output_ptr + part_places[:, None] + channels[None, :]
         tl.store(output_ptrs, accumulator.to(output_ptr.dtype.element_ty), mask=is_element)
 

@@ -7,7 +7,15 @@ import torch
 import triton
 
 from engine.kernels.gpu.attend_pages import attend_pages
-from engine.kernels.gpu.attention_tiles import AttentionTiles, Mode, heads_of_tile, merges_parts, tiles_for
+from engine.kernels.gpu.attention_tiles import (
+    AttentionTiles,
+    Mode,
+    halves_values,
+    heads_of_tile,
+    merges_parts,
+    most_registers,
+    tiles_for,
+)
 from engine.kernels.gpu.compilation import ARCHITECTURES, Compilation, Expectation
 
 _DTYPES = {
@@ -63,23 +71,27 @@ class Attention:
     is_causal: bool = True
     turned_dim: int = 0  #: channels of a key before those that are its value; 0: values are stored
 
-    @property
-    def tile_heads(self) -> int:
+    def has_halves(self, architecture: int) -> bool:
+        """True if tiles of 64 rows have half of the values' channels."""
+        dtypes = (_DTYPES[self.dtype], _DTYPES[self.page_dtype])
+        return halves_values(*dtypes, self.head_dim, self.turned_dim > 0, architecture)
+
+    def tile_heads(self, architecture: int) -> int:
         """Query heads of a tile."""
-        return heads_of_tile(self.group_size, self.head_dim)
+        return heads_of_tile(self.group_size, self.head_dim, self.has_halves(architecture))
 
     @property
     def are_merged(self) -> bool:
         """Whether programs merge the states of their tiles."""
         is_of_one = self.has_parts and self.mode in ("decode", "suffix")
-        return is_of_one and merges_parts(self.tile_heads, self.head_dim)
+        return is_of_one and merges_parts(self.tile_heads(90), self.head_dim)
 
     def tiles(self, architecture: int) -> AttentionTiles:
         """Tile sizes for an architecture (80, 89, 90)."""
         dtypes = (_DTYPES[self.dtype], _DTYPES[self.page_dtype])
-        sizes = (self.head_dim, self.tile_heads, self.max_queries)
+        sizes = (self.head_dim, self.tile_heads(architecture), self.max_queries)
         is_plain = not self.has_window and not self.has_softcap and not self.turned_dim
-        return tiles_for(self.mode, *dtypes, *sizes, architecture, is_plain)
+        return tiles_for(self.mode, *dtypes, *sizes, architecture, is_plain, self.has_halves(architecture))
 
     @property
     def architectures(self) -> tuple[int, ...]:
@@ -98,6 +110,8 @@ def compilations(attention: Attention, architectures: tuple[int, ...]) -> list[C
 
 def _compilation(attention: Attention, tiles: AttentionTiles, architectures: tuple[int, ...]) -> Compilation:
     a = attention
+    tile_heads = a.tile_heads(architectures[0])
+    head_dim = a.head_dim // tiles.value_tiles
     has_starts = a.mode in ("mixed", "prefix")
     has_scales = a.page_dtype != a.dtype
     pointers = {
@@ -149,11 +163,12 @@ def _compilation(attention: Attention, tiles: AttentionTiles, architectures: tup
             "IS_CHUNKED": a.is_chunked,
             "HAS_SOFTCAP": a.has_softcap,
             "IS_CAUSAL": a.is_causal,
-            "GROUP_SIZE": a.tile_heads,
-            "HEAD_TILES": a.group_size // a.tile_heads,
+            "GROUP_SIZE": tile_heads,
+            "HEAD_TILES": a.group_size // tile_heads,
+            "VALUE_TILES": tiles.value_tiles,
             "PAGE_TOKENS": a.page_tokens,
-            "HEAD_DIM": a.head_dim,
-            "BLOCK_D": max(triton.next_power_of_2(a.head_dim), 16),
+            "HEAD_DIM": head_dim,
+            "BLOCK_D": max(triton.next_power_of_2(head_dim), 16),
             "TURNED_DIM": a.turned_dim,
             "BLOCK_TURNED": max(triton.next_power_of_2(a.turned_dim), 16),
             "BLOCK_M": tiles.block_m,
@@ -165,17 +180,16 @@ def _compilation(attention: Attention, tiles: AttentionTiles, architectures: tup
         divisible_by_16=frozenset({*aligned, "page_stride", *_STRIDES}),
         num_warps=tiles.num_warps,
         num_stages=tiles.num_stages,
-        expectation=Expectation(
-            max_registers=_max_registers(a, tiles), has_async_copies=True, has_wgmma=tiles.block_m >= 64
-        ),
+        max_registers=most_registers(a.mode, a.head_dim),
+        expectation=Expectation(max_registers=_max_registers(a), has_async_copies=True, has_wgmma=tiles.block_m >= 64),
         architectures=architectures,
     )
 
 
-def _max_registers(attention: Attention, tiles: AttentionTiles) -> int:
+def _max_registers(attention: Attention) -> int:
     """Registers per thread. The speed of decodes depends on occupancy: three programs per multiprocessor, two if pages
     are converted."""
-    if tiles.block_m >= 64 or attention.head_dim > 128:
+    if attention.head_dim > 128 or attention.mode in ("mixed", "prefix"):
         return 255
     return 168 if attention.page_dtype == attention.dtype else 208
 
@@ -207,9 +221,15 @@ def shipped() -> list[Compilation]:
         Attention("Llama-3.1-8B", "mixed", 128, 4, 16),
         Attention("Llama-3.1-8B", "mixed", 128, 4, 16, has_parts=True),
         Attention("Llama-3.1-8B", "mixed", 128, 4, 4, has_parts=True),
+        Attention("Llama-3.1-8B", "mixed", 128, 4, 8, has_parts=True),
+        Attention("Qwen3-0.6B", "mixed", 128, 2, 16, has_parts=True),
+        Attention("Qwen3-30B-A3B", "prefix", 128, 8, 8, has_parts=True),
+        Attention("Qwen3.5-2B", "mixed", 256, 4, 4, has_parts=True),
         Attention("Llama-3.1-8B", "mixed", 128, 4, 64, page_dtype="i8", has_parts=True),
         Attention("Llama-3.2-1B", "mixed", 64, 4, 64, has_parts=True),
         Attention("Gemma-2-9B", "mixed", 256, 2, 64, has_parts=True, has_window=True, has_softcap=True),
+        Attention("Gemma-2-9B", "mixed", 256, 2, 16, has_parts=True, has_window=True, has_softcap=True),
+        Attention("Gemma-2-9B", "suffix", 256, 2, has_parts=True, has_softcap=True),
         Attention("Llama-3.1-8B", "mixed", 128, 4, 512, page_dtype="fp8e4nv"),
         Attention("Llama-3.1-8B", "prefix", 128, 4, 64, has_parts=True),
         Attention("Llama-3.1-8B", "suffix", 128, 4, has_parts=True),
@@ -226,6 +246,8 @@ def shipped() -> list[Compilation]:
         Attention("Llama-4-Scout", "mixed", 128, 5, 512, has_window=True, is_chunked=True),
         Attention("DeepSeek-V2-Lite", "decode", 512, 16, page_dtype="fp8e4nv", has_parts=True, turned_dim=64),
         Attention("DeepSeek-V2-Lite", "mixed", 512, 16, 16, has_parts=True, turned_dim=64),
+        Attention("DeepSeek-V2-Lite", "mixed", 512, 16, 2, has_parts=True, turned_dim=64),
+        Attention("DeepSeek-V3", "prefix", 512, 128, 4, has_parts=True, turned_dim=64),
     ]
     return [c for attention in everywhere for c in compilations(attention, attention.architectures)] + [
         c for attention in elsewhere for c in compilations(attention, (90,))

@@ -36,12 +36,13 @@ class AttentionTiles:
     part_tokens: int  #: least tokens of a part of a row's context; whole tiles
     num_warps: int
     num_stages: int
+    value_tiles: int = 1  #: programs that share the channels of the values; 2: latents in tiles of 64 rows
 
 
-def heads_of_tile(group_size: int, head_dim: int) -> int:
+def heads_of_tile(group_size: int, head_dim: int, has_halves: bool = False) -> int:
     """How many of the query heads of a key/value head one tile takes: all of them if their sums fit into registers,
-    else the largest part that divides them."""
-    most = _most_rows(head_dim)
+    else the largest part that divides them. has_halves: as in tiles_for."""
+    most = _most_rows(head_dim, has_halves)
     return next(heads for heads in range(min(group_size, most), 0, -1) if group_size % heads == 0)
 
 
@@ -55,12 +56,13 @@ def tiles_for(
     max_queries: int,
     architecture: int,
     is_plain: bool = True,
+    has_halves: bool = False,
 ) -> AttentionTiles:
     """Tiles measured on this architecture, else formula_tiles.
 
     head_dim: channels of a value. group_size: query heads per tile. max_queries: most queries of a row in mixed mode,
     most rows of a group in prefix mode, else 1. architecture: compute capability, 80, 89, 90 and so on. is_plain:
-    without window and soft cap, values stored beside keys; only these are measured.
+    without window and soft cap, values stored beside keys; only these are measured. has_halves: halves_values holds.
     """
     if is_plain:
         values = tuned_values(
@@ -68,7 +70,7 @@ def tiles_for(
         )
         if values is not None:
             return AttentionTiles(**values)
-    return formula_tiles(mode, dtype, page_dtype, head_dim, group_size, max_queries, architecture, is_plain)
+    return formula_tiles(mode, dtype, page_dtype, head_dim, group_size, max_queries, architecture, is_plain, has_halves)
 
 
 def formula_tiles(
@@ -80,13 +82,16 @@ def formula_tiles(
     max_queries: int,
     architecture: int,
     is_plain: bool = True,
+    has_halves: bool = False,
 ) -> AttentionTiles:
     """Tiles by formula; arguments as in tiles_for."""
     block_d = max(triton.next_power_of_2(head_dim), 16)
     rows = triton.next_power_of_2(max_queries * group_size)
-    block_m = max(min(rows, _most_rows(head_dim)), triton.next_power_of_2(group_size), 16)
+    block_m = max(min(rows, _most_rows(head_dim, has_halves)), triton.next_power_of_2(group_size), 16)
+    if has_halves and block_m == 64:
+        return AttentionTiles(block_m, 32, _PART_TOKENS, 8, 2, value_tiles=2)
     if block_d > 256 and dtype != torch.float32:
-        # A tile of 64 rows would spill registers; two tiles of 32 tokens, or three of 16, fit everywhere. Conversion of
+        # A tile of 64 rows and all channels would spill; two tiles of 32 tokens, or three of 16, fit. Conversion of
         # eight bits takes registers, too.
         if block_m == 16:
             return AttentionTiles(block_m, 16, _PART_TOKENS, 8 if page_dtype.itemsize == 1 else 4, 3)
@@ -99,11 +104,15 @@ def formula_tiles(
         # One query or a few: memory-bound. Two tiles of keys and values in flight are 64 KiB; pages with half the bytes
         # per element need four tiles in flight for that.
         block_t = {16: 128, 32: 128, 64: 128, 128: 64}.get(block_d, 32)
-        return AttentionTiles(block_m, block_t, _PART_TOKENS, 4, 5 if page_dtype.itemsize == 1 else 3)
+        # Masks and soft caps take the registers that 32 rows of 256 channels leave to four warps.
+        num_warps = 8 if block_m == 32 and block_d > 128 and not is_plain else 4
+        return AttentionTiles(block_m, block_t, _PART_TOKENS, num_warps, 5 if page_dtype.itemsize == 1 else 3)
     part_tokens = _PROMPT_PART_TOKENS if mode == "mixed" else _PART_TOKENS
     if 90 <= architecture < 120:
         num_warps = 8 if block_m > 64 or block_d > 128 else 4
         block_t, num_stages = (64, 3) if block_d <= 128 else (32, 2)
+        if mode == "prefix" and block_m == 64:
+            num_stages = 2  # addresses of a third tile spill registers; two programs have two tiles in flight
         return AttentionTiles(block_m, block_t, part_tokens, num_warps, num_stages)
     # Without warp group products (wgmma) the operands go through registers, and windows, soft caps and conversions need
     # registers too. sm_120 has neither these products nor more shared memory than sm_89.
@@ -114,9 +123,25 @@ def formula_tiles(
     return AttentionTiles(block_m, block_t, part_tokens, 8, 3 if block_d <= 128 else 2)
 
 
-def _most_rows(head_dim: int) -> int:
+def halves_values(
+    dtype: torch.dtype, page_dtype: torch.dtype, head_dim: int, has_latents: bool, architecture: int
+) -> bool:
+    """True if tiles of 64 rows have two programs, each with half of the channels of the values: latents of more than
+    256 channels, where there are warp group products and shared memory for queries of 576 channels. Codes of 8 bits
+    would be converted twice."""
+    is_small = dtype == torch.float32 or page_dtype.itemsize == 1
+    return has_latents and not is_small and 256 < head_dim <= 512 and head_dim % 16 == 0 and 90 <= architecture < 120
+
+
+def _most_rows(head_dim: int, has_halves: bool) -> int:
     """Rows of a tile whose sums leave registers for all else."""
-    return 32 if head_dim > 256 else 64 if head_dim > 128 else 128
+    return 64 if has_halves else 32 if head_dim > 256 else 64 if head_dim > 128 else 128
+
+
+def most_registers(mode: Mode, head_dim: int) -> int | None:
+    """Registers that the compiler may give each thread; None: as it likes. Left alone, ptxas aims at three programs for
+    each multiprocessor and spills for that, even where shared memory holds two. Decodes need fewer for three."""
+    return None if mode == "decode" or (mode == "suffix" and head_dim <= 128) else 255
 
 
 def merges_parts(tile_heads: int, value_dim: int) -> bool:

@@ -33,6 +33,7 @@ class Compilation:
     divisible_by_16: frozenset[str]  #: pointers (bytes) and integers; the launcher guarantees it
     num_warps: int
     num_stages: int
+    max_registers: int | None = None  #: limit given to the compiler, by thread; None: its own choice
     has_fused_products: bool = True  #: False: no FMA; a product and a sum are rounded separately, as on the host
     expectation: Expectation = field(default_factory=Expectation)
     architectures: tuple[int, ...] = ARCHITECTURES  #: without 80 if pages are float8_e4m3fn, which it lacks

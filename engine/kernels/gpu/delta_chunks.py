@@ -6,12 +6,20 @@ chunk solve (1 + A) U = beta (V - g K S), where A(t, j) = beta(t) g(t) / g(j) k(
 on the state is computed for all chunks at once: the inverses of 1 + A, and how much of each u a query reads. A second
 kernel goes from chunk to chunk with a block of the state's channels in registers.
 
+With a decay for every channel of a key (Kimi delta attention, arXiv 2510.26692) g is a vector, and A(t, j) = beta(t)
+sum over channels of k(t) k(j) g(t) / g(j). A quotient of two factors would leave float32's range where channels decay
+fast. So scores of the chunk's second half with its first one are products of matrices relative to the decay at their
+border, both factors of which are at most 1; those within a half are computed token by token from differences of
+logarithms.
+
 A result depends on its own sequence alone. Where a prompt is divided into steps decides where its chunks begin, and so
 the last bits.
 
 T = tokens of the step, B = sequences, H = value heads, G = key heads, D = channels of a key, V = of a value, C = tokens
 of a chunk.
 """
+
+from typing import Any
 
 import torch
 import triton
@@ -25,7 +33,11 @@ from engine.kernels.state_kernels import DeltaWeights, StatesInPlace
 
 #: C. The inverse takes C steps, one after the other; longer chunks have fewer products.
 _CHUNK = 32
+#: Channels of a state in a program; with a decay for every channel twice as many would spill registers.
 _BLOCK_VALUES = 32
+_BLOCK_VALUES_BY_CHANNEL = 16
+#: Of the kernel that prepares chunks with a decay for every channel: keys, queries and decays are in registers at once.
+_WARPS_BY_CHANNEL = 8
 LENGTH_EPS = tl.constexpr(1e-6)
 
 
@@ -41,6 +53,42 @@ def _decays(a_ptr, a_stride, rate, step_bias, tokens, is_token):
     """[C] float32: logarithms of the decay from the chunk's beginning to each token, its own included."""
     a = tl.load(a_ptr + tokens * a_stride, mask=is_token, other=0.0).to(tl.float32)
     return tl.cumsum(tl.where(is_token, rate * softplus(a + step_bias), 0.0), axis=0)
+
+
+@triton.jit
+def _channel_decays(a_ptr, a_stride, rate, step_bias, tokens, is_key):
+    """[C, D] float32: the same for every channel of a key. Below -104 exp is 0 in float32: larger sums would only
+    take bits from the differences between later tokens."""
+    a = tl.load(a_ptr + tokens[:, None] * a_stride, mask=is_key, other=0.0).to(tl.float32)
+    return tl.cumsum(tl.where(is_key, tl.maximum(rate * softplus(a + step_bias[None, :]), -104.0), 0.0), axis=0)
+
+
+@triton.jit
+def _row(matrix, places, place):
+    """[D]: row `place` of a matrix [C, D]."""
+    return tl.sum(tl.where((places == place)[:, None], matrix, 0.0), axis=0)
+
+
+@triton.jit
+def _channel_scores(keys, queries, decays, places, CHUNK: tl.constexpr, PRECISION: tl.constexpr):
+    """Two [C, C] float32: products of keys, and of queries, with the keys of earlier tokens and of their own, decayed
+    since, channel by channel; numbers behind a token are 0."""
+    HALF: tl.constexpr = CHUNK // 2
+    is_second = (places >= HALF)[:, None]
+    to_border = _row(decays, places, HALF - 1)[None, :] - decays
+    since = tl.exp(tl.where(is_second, -to_border, float("-inf")))
+    border_keys = tl.trans(keys * tl.exp(tl.where(is_second, float("-inf"), to_border)))
+    of_keys = tl.dot(keys * since, border_keys, input_precision=PRECISION)
+    of_queries = tl.dot(queries * since, border_keys, input_precision=PRECISION)
+    for i in range(HALF):
+        key = tl.where(is_second, _row(keys, places, HALF + i)[None, :], _row(keys, places, i)[None, :])
+        decay = tl.where(is_second, _row(decays, places, HALF + i)[None, :], _row(decays, places, i)[None, :])
+        is_seen = (places % HALF >= i)[:, None]
+        key *= tl.exp(tl.where(is_seen, decays - decay, float("-inf")))
+        is_column = places[None, :] == (places // HALF * HALF + i)[:, None]
+        of_keys += tl.where(is_column, tl.sum(keys * key, axis=1)[:, None], 0.0)
+        of_queries += tl.where(is_column, tl.sum(queries * key, axis=1)[:, None], 0.0)
+    return of_keys, of_queries
 
 
 @triton.jit
@@ -60,6 +108,7 @@ def _prepare(
     query_starts_ptr,
     inverses_ptr,
     weights_ptr,
+    decays_ptr,
     qkv_stride,
     a_stride,
     b_stride,
@@ -72,10 +121,12 @@ def _prepare(
     BLOCK_KEYS: tl.constexpr,
     CHUNK: tl.constexpr,
     PRECISION: tl.constexpr,
+    BY_CHANNEL: tl.constexpr,
     WAITS: tl.constexpr,
 ):
     """Grid (chunks, H). Writes the inverses of 1 + A, times beta of their columns, and the weights with which queries
-    read each u: both [chunks, H, C, C] float32. Sequences of fewer than least_tokens tokens have none."""
+    read each u: both [chunks, H, C, C] float32; BY_CHANNEL also the decays, [T, H, D] float32. Sequences of fewer than
+    least_tokens tokens have none."""
     wait_for_previous(WAITS)
     chunk, head = tl.program_id(0), tl.program_id(1)
     row = owner_of_tile(query_starts_ptr, num_rows, chunk, CHUNK)
@@ -92,23 +143,35 @@ def _prepare(
     key_head = head // (NUM_HEADS // NUM_KEY_HEADS)
     queries_ptr = qkv_ptr + key_head * KEY_DIM + tokens[:, None] * qkv_stride + channels[None, :]
     keys = _units(queries_ptr + NUM_KEY_HEADS * KEY_DIM, is_key)
-    rate, step_bias = tl.load(rates_ptr + head), tl.load(step_bias_ptr + head)
-    decays = _decays(a_ptr + head, a_stride, rate, step_bias, tokens, is_token)
+    rate = tl.load(rates_ptr + head)
     strength = tl.load(b_ptr + head + tokens * b_stride, mask=is_token, other=0.0).to(tl.float32)
     strength = tl.where(is_token, tl.sigmoid(strength), 0.0)
-    products = tl.dot(keys, tl.trans(keys), input_precision=PRECISION)
-    matrix = products * _since(decays, places[:, None] > places[None, :]) * strength[:, None]
+    at = (chunk * NUM_HEADS + head).to(tl.int64) * CHUNK * CHUNK + places[:, None] * CHUNK + places[None, :]
+    is_earlier = places[:, None] > places[None, :]
+    if BY_CHANNEL:
+        steps = head * KEY_DIM + channels
+        step_bias = tl.load(step_bias_ptr + steps, mask=channels < KEY_DIM, other=0.0)
+        decays = _channel_decays(a_ptr + steps[None, :], a_stride, rate, step_bias, tokens, is_key)
+        tl.store(decays_ptr + tokens[:, None] * (NUM_HEADS * KEY_DIM) + steps[None, :], decays, mask=is_key)
+        queries = _units(queries_ptr, is_key) * scale
+        products, weights = _channel_scores(keys, queries, decays, places, CHUNK, PRECISION)
+        tl.store(weights_ptr + at, weights)
+        matrix = tl.where(is_earlier, products, 0.0) * strength[:, None]
+    else:
+        decays = _decays(a_ptr + head, a_stride, rate, tl.load(step_bias_ptr + head), tokens, is_token)
+        products = tl.dot(keys, tl.trans(keys), input_precision=PRECISION)
+        matrix = products * _since(decays, is_earlier) * strength[:, None]
     # Row by row: the inverse's row t is that of 1, less the rows before it times A(t, j).
     inverse = tl.where(places[:, None] == places[None, :], 1.0, 0.0)
     for t in range(1, CHUNK):
         is_row = places == t
         factors = tl.sum(tl.where(is_row[:, None], matrix, 0.0), axis=0)  # A(t, .)
         inverse -= tl.where(is_row[:, None], tl.sum(factors[:, None] * inverse, axis=0)[None, :], 0.0)
-    at = (chunk * NUM_HEADS + head).to(tl.int64) * CHUNK * CHUNK + places[:, None] * CHUNK + places[None, :]
     tl.store(inverses_ptr + at, inverse * strength[None, :])
-    queries = _units(queries_ptr, is_key) * scale
-    weights = tl.dot(queries, tl.trans(keys), input_precision=PRECISION)
-    tl.store(weights_ptr + at, weights * _since(decays, places[:, None] >= places[None, :]))
+    if not BY_CHANNEL:
+        queries = _units(queries_ptr, is_key) * scale
+        weights = tl.dot(queries, tl.trans(keys), input_precision=PRECISION)
+        tl.store(weights_ptr + at, weights * _since(decays, places[:, None] >= places[None, :]))
 
 
 @triton.jit
@@ -123,6 +186,7 @@ def _advance_chunks(
     query_starts_ptr,
     inverses_ptr,
     weights_ptr,
+    decays_ptr,
     read_ptr,
     qkv_stride,
     a_stride,
@@ -137,6 +201,7 @@ def _advance_chunks(
     BLOCK: tl.constexpr,
     CHUNK: tl.constexpr,
     PRECISION: tl.constexpr,
+    BY_CHANNEL: tl.constexpr,
     WAITS: tl.constexpr,
 ):
     """Grid (B, H, blocks of V). Writes what the queries read, [T, H, V] float32, and updates the states [H, D, V] in
@@ -158,7 +223,10 @@ def _advance_chunks(
     queries_ptr = qkv_ptr + head // (NUM_HEADS // NUM_KEY_HEADS) * KEY_DIM + channels[None, :]
     values_ptr = qkv_ptr + 2 * NUM_KEY_HEADS * KEY_DIM + head * VALUE_DIM + values[None, :]
     read_ptr += head * VALUE_DIM + values[None, :]
-    rate, step_bias = tl.load(rates_ptr + head), tl.load(step_bias_ptr + head)
+    if BY_CHANNEL:
+        decays_ptr += head * KEY_DIM + channels[None, :]
+    else:
+        rate, step_bias = tl.load(rates_ptr + head), tl.load(step_bias_ptr + head)
     chunk = (first // CHUNK + row).to(tl.int64)
     matrix_at = (chunk * NUM_HEADS + head) * CHUNK * CHUNK + places[:, None] * CHUNK + places[None, :]
     for start in range(first, last, CHUNK):
@@ -167,19 +235,29 @@ def _advance_chunks(
         is_key = is_token[:, None] & is_channel[None, :]
         is_here = is_token[:, None] & is_value[None, :]
         at = tokens[:, None] * qkv_stride
-        decays = _decays(a_ptr + head, a_stride, rate, step_bias, tokens, is_token)
-        whole = tl.sum(tl.where(places == CHUNK - 1, decays, 0.0), axis=0)
-        decay = tl.exp(decays)[:, None]
         query = _units(queries_ptr + at, is_key) * scale
-        read = decay * tl.dot(query, state, input_precision=PRECISION)
         key = _units(queries_ptr + NUM_KEY_HEADS * KEY_DIM + at, is_key)
         value = tl.load(values_ptr + at, mask=is_here, other=0.0).to(tl.float32)
-        wanted = value - decay * tl.dot(key, state, input_precision=PRECISION)
+        if BY_CHANNEL:
+            decays = tl.load(decays_ptr + tokens[:, None] * (NUM_HEADS * KEY_DIM), mask=is_key, other=0.0)
+            whole = tl.min(decays, axis=0)  # sums of negative numbers: the last token's
+            decay = tl.exp(decays)
+            read = tl.dot(query * decay, state, input_precision=PRECISION)
+            wanted = value - tl.dot(key * decay, state, input_precision=PRECISION)
+            left = key * tl.exp(whole[None, :] - decays)
+            state *= tl.exp(whole)[:, None]
+        else:
+            decays = _decays(a_ptr + head, a_stride, rate, step_bias, tokens, is_token)
+            whole = tl.sum(tl.where(places == CHUNK - 1, decays, 0.0), axis=0)
+            decay = tl.exp(decays)[:, None]
+            read = decay * tl.dot(query, state, input_precision=PRECISION)
+            wanted = value - decay * tl.dot(key, state, input_precision=PRECISION)
+            left = key * tl.exp(whole - decays)[:, None]
+            state *= tl.exp(whole)
         added = tl.dot(tl.load(inverses_ptr + matrix_at), wanted, input_precision=PRECISION)
         read = tl.dot(tl.load(weights_ptr + matrix_at), added, read, input_precision=PRECISION)
         tl.store(read_ptr + tokens[:, None] * (NUM_HEADS * VALUE_DIM), read, mask=is_here)
-        left = key * tl.exp(whole - decays)[:, None]
-        state = tl.dot(tl.trans(left), added, tl.exp(whole) * state, input_precision=PRECISION)
+        state = tl.dot(tl.trans(left), added, state, input_precision=PRECISION)
         matrix_at += NUM_HEADS * CHUNK * CHUNK
     tl.store(state_ptr, state, mask=is_state)
 
@@ -193,16 +271,22 @@ def advance_chunks(
     read: torch.Tensor,
     num_key_heads: int,
     least_tokens: int,
+    *,
+    is_by_channel: bool,
 ) -> None:
     """Writes the rows of read [T, H V] float32 of the sequences that have least_tokens tokens or more, and updates
-    their states' pages [H, D, V]. Tensors as of StateKernels.gated_delta; the caller has checked them."""
+    their states' pages [H, D, V]. Tensors as of StateKernels.gated_delta, or channel_delta if is_by_channel; the caller
+    has checked them."""
     num_heads, key_dim, value_dim = states.pages.shape[1:]
     num_rows = len(states.page_ids)
     num_chunks = len(qkv) // _CHUNK + num_rows
     shape = (2, num_chunks, num_heads, _CHUNK, _CHUNK)
     inverses, factors = torch.empty(shape, dtype=torch.float32, device=qkv.device)
+    decays = None
+    if is_by_channel:
+        decays = torch.empty((len(qkv), num_heads, key_dim), dtype=torch.float32, device=qkv.device)
     sizes = {"NUM_HEADS": num_heads, "NUM_KEY_HEADS": num_key_heads, "KEY_DIM": key_dim, "CHUNK": _CHUNK}
-    sizes |= {"BLOCK_KEYS": max(triton.next_power_of_2(key_dim), 16)}
+    sizes |= {"BLOCK_KEYS": max(triton.next_power_of_2(key_dim), 16), "BY_CHANNEL": is_by_channel}
     precision = "ieee" if qkv.dtype == torch.float32 else "tf32"
     _prepare[(num_chunks, num_heads)](
         qkv,
@@ -214,6 +298,7 @@ def advance_chunks(
         states.query_starts,
         inverses,
         factors,
+        decays,
         *(part.stride(0) for part in (qkv, a, b)),
         key_dim**-0.5,
         num_rows,
@@ -221,9 +306,10 @@ def advance_chunks(
         **sizes,
         PRECISION=precision,
         **launch_options(qkv.device),
-        num_warps=4,
+        num_warps=_WARPS_BY_CHANNEL if is_by_channel else 4,
     )
-    _advance_chunks[(num_rows, num_heads, triton.cdiv(value_dim, _BLOCK_VALUES))](
+    block = _BLOCK_VALUES_BY_CHANNEL if is_by_channel else _BLOCK_VALUES
+    _advance_chunks[(num_rows, num_heads, triton.cdiv(value_dim, block))](
         qkv,
         a,
         weights.rates,
@@ -234,13 +320,14 @@ def advance_chunks(
         states.query_starts,
         inverses,
         factors,
+        decays,
         read,
         *(part.stride(0) for part in (qkv, a, states.pages)),
         key_dim**-0.5,
         least_tokens,
         **sizes,
         VALUE_DIM=value_dim,
-        BLOCK=_BLOCK_VALUES,
+        BLOCK=block,
         PRECISION=precision,
         **launch_options(qkv.device),
         num_warps=8,
@@ -249,34 +336,43 @@ def advance_chunks(
 
 
 def shipped() -> list[Compilation]:
-    """Configurations for 32 value heads of 128 channels and 16 key heads, as in Qwen3-Next-80B-A3B."""
+    """Configurations for 32 value heads of 128 channels and 16 key heads, as in Qwen3-Next-80B-A3B, and for 32 heads of
+    128 channels, as in Kimi-Linear-48B-A3B."""
     pointers = dict.fromkeys(("qkv_ptr", "a_ptr"), "*bf16")
     pointers |= dict.fromkeys(("rates_ptr", "step_bias_ptr", "inverses_ptr", "weights_ptr"), "*fp32")
     pointers |= {"page_ids_ptr": "*i64", "query_starts_ptr": "*i32"}
     numbers = {"qkv_stride": "i32", "a_stride": "i32", "scale": "fp32", "least_tokens": "i32"}
     of_states = {"states_ptr": "*fp32", "starts_ptr": "*i32", "read_ptr": "*fp32", "page_stride": "i64"}
-    sizes = {"NUM_HEADS": 32, "NUM_KEY_HEADS": 16, "KEY_DIM": 128, "BLOCK_KEYS": 128, "CHUNK": _CHUNK}
+    sizes = {"NUM_HEADS": 32, "KEY_DIM": 128, "BLOCK_KEYS": 128, "CHUNK": _CHUNK, "PRECISION": "tf32"}
+    of_kinds: list[tuple[str, dict[str, str], dict[str, Any], int]] = [
+        ("gated_delta", {}, {"NUM_KEY_HEADS": 16, "BY_CHANNEL": False, "decays_ptr": None}, _BLOCK_VALUES),
+        ("channel_delta", {"decays_ptr": "*fp32"}, {"NUM_KEY_HEADS": 32, "BY_CHANNEL": True}, _BLOCK_VALUES_BY_CHANNEL),
+    ]
     aligned = frozenset(pointers) - {"a_ptr"} | {"qkv_stride", "a_stride"}
     return [
-        Compilation(
-            name="gated_delta, matrices of chunks",
-            kernel=_prepare,
-            signature=pointers | numbers | {"b_ptr": "*bf16", "b_stride": "i32", "num_rows": "i32"},
-            constants=sizes | {"PRECISION": "tf32"},
-            divisible_by_16=aligned | {"b_stride"},
-            num_warps=4,
-            num_stages=3,
-            # A chunk has one step and one strength for each token.
-            expectation=Expectation(max_registers=255, has_wide_loads=False),
-        ),
-        Compilation(
-            name="gated_delta, chunks",
-            kernel=_advance_chunks,
-            signature=pointers | numbers | of_states,
-            constants=sizes | {"PRECISION": "tf32", "VALUE_DIM": 128, "BLOCK": _BLOCK_VALUES},
-            divisible_by_16=aligned | frozenset(of_states),
-            num_warps=8,
-            num_stages=2,
-            expectation=Expectation(max_registers=255, has_wide_loads=False, has_async_copies=True),
-        ),
+        compilation
+        for name, decays, kind, block in of_kinds
+        for compilation in (
+            Compilation(
+                name=f"{name}, matrices of chunks",
+                kernel=_prepare,
+                signature=pointers | decays | numbers | {"b_ptr": "*bf16", "b_stride": "i32", "num_rows": "i32"},
+                constants=sizes | kind,
+                divisible_by_16=aligned | frozenset(decays) | {"b_stride"},
+                num_warps=_WARPS_BY_CHANNEL if kind["BY_CHANNEL"] else 4,
+                num_stages=3,
+                # A chunk has one step and one strength for each token.
+                expectation=Expectation(max_registers=255, has_wide_loads=False),
+            ),
+            Compilation(
+                name=f"{name}, chunks",
+                kernel=_advance_chunks,
+                signature=pointers | decays | numbers | of_states,
+                constants=sizes | kind | {"VALUE_DIM": 128, "BLOCK": block},
+                divisible_by_16=aligned | frozenset(decays) | frozenset(of_states),
+                num_warps=8,
+                num_stages=2,
+                expectation=Expectation(max_registers=255, has_wide_loads=False, has_async_copies=True),
+            ),
+        )
     ]

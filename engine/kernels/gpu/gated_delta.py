@@ -3,8 +3,8 @@ attention, arXiv 2510.26692).
 
 A program advances a block of value channels of one head of a sequence: the channels of a state do not depend on each
 other. It goes over the tokens with its part of the state in registers, and loads the next token while it computes one.
-Long prompts go in chunks instead (delta_chunks.py), but for those with a decay for every channel. A last kernel norms
-and gates the heads, which need all their channels. How a sequence is computed depends on the number of its own tokens.
+Long prompts go in chunks instead (delta_chunks.py). A last kernel norms and gates the heads, which need all their
+channels. How a sequence is computed depends on the number of its own tokens.
 
 T = tokens of the step, B = sequences, H = value heads, G = key heads, D = channels of a key, V = of a value.
 """
@@ -24,7 +24,6 @@ _NORM_TOKENS = 8
 #: Sequences of so many tokens are computed in chunks: one full chunk and a short one take as long as those token by
 #: token [estimated].
 _LEAST_CHUNKED = 48
-_ANY_NUMBER = 2**31 - 1
 
 
 @triton.jit
@@ -224,7 +223,7 @@ def _launch(
         read,
         *(part.stride(0) for part in (qkv, a, b, states.pages)),
         key_dim**-0.5,
-        _ANY_NUMBER if is_by_channel else _LEAST_CHUNKED - 1,
+        _LEAST_CHUNKED - 1,
         **sizes,
         NUM_KEY_HEADS=num_key_heads,
         KEY_DIM=key_dim,
@@ -234,8 +233,8 @@ def _launch(
         **launch_options(qkv.device),
         num_warps=1,
     )
-    if states.max_queries >= _LEAST_CHUNKED and not is_by_channel:
-        advance_chunks(qkv, a, b, weights, states, read, num_key_heads, _LEAST_CHUNKED)
+    if states.max_queries >= _LEAST_CHUNKED:
+        advance_chunks(qkv, a, b, weights, states, read, num_key_heads, _LEAST_CHUNKED, is_by_channel=is_by_channel)
     _gated_norm[(triton.cdiv(num_tokens, _NORM_TOKENS), num_heads)](
         read,
         gate,

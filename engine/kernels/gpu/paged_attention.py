@@ -28,9 +28,11 @@ from engine.kernels.gpu.attend_pages import attend_pages
 from engine.kernels.gpu.attention_tiles import (
     AttentionTiles,
     Mode,
+    halves_values,
     heads_of_tile,
     merges_parts,
     most_parts,
+    most_registers,
     num_programs,
     prompt_parts,
     tiles_for,
@@ -82,7 +84,7 @@ def attend_decode(
     limit = workspace.outputs.shape[2]
     has_parts = most_parts(tiles, options.most_tokens, limit) > 1
     counts = workspace.counts[0]
-    are_merged = can_merge(pages, output)
+    are_merged = can_merge(query, pages, output)
     launch(
         "decode",
         tiles,
@@ -122,7 +124,7 @@ def attend_mixed(
     if not len(slots) or not len(query):
         return
     tiles = step_tiles("mixed", query, pages, output, max_queries, options)
-    tile_heads = _tile_heads(pages, output)
+    tile_heads = _tile_heads(query, pages, output)
     max_tokens = max_context if options.most_tokens is None else min(max_context, options.most_tokens)
     limit = prompt_parts(
         tiles,
@@ -175,7 +177,7 @@ def launch(
     output."""
     num_kv_heads, page_tokens, key_dim = pages.shape[2:]
     num_heads, value_dim = output.shape[1:]
-    tile_heads = _tile_heads(pages, output)
+    tile_heads = _tile_heads(query, pages, output)
     head_tiles = num_heads // tile_heads
     grid_tiles, num_owners, tile_queries = len(slots), 0, 1
     if starts is not None:
@@ -187,14 +189,15 @@ def launch(
     lse, counts, earlier, merged, arrivals = None, None, None, None, None
     if parts is not None:
         most = most_parts(tiles, options.most_tokens, parts.workspace.lse.shape[2], tile_queries)
-        programs = num_programs(grid_tiles, head_tiles, most, num_multiprocessors(query.device))
+        programs = num_programs(grid_tiles, head_tiles * tiles.value_tiles, most, num_multiprocessors(query.device))
         max_parts, counts, earlier = parts.limit, parts.counts, parts.earlier
         if parts.are_merged:
+            assert tiles.value_tiles == 1, "a program merges all channels of its heads"
             merged, arrivals = output, parts.workspace.arrivals
         output, lse = parts.workspace.outputs, parts.workspace.lse
         strides = (*output.stride()[:3], *lse.stride()[:2])
     scale_strides = (0, 0, 0) if scales is None else scales.key.stride()
-    start(attend_pages, (grid_tiles, head_tiles, programs))(
+    start(attend_pages, (grid_tiles, head_tiles * tiles.value_tiles, programs))(
         query,
         pages,
         page_table,
@@ -231,9 +234,10 @@ def launch(
         IS_CAUSAL=options.is_causal,
         GROUP_SIZE=tile_heads,
         HEAD_TILES=head_tiles // num_kv_heads,
+        VALUE_TILES=tiles.value_tiles,
         PAGE_TOKENS=page_tokens,
-        HEAD_DIM=value_dim,
-        BLOCK_D=max(triton.next_power_of_2(value_dim), 16),
+        HEAD_DIM=value_dim // tiles.value_tiles,
+        BLOCK_D=max(triton.next_power_of_2(value_dim // tiles.value_tiles), 16),
         TURNED_DIM=key_dim - value_dim,
         BLOCK_TURNED=max(triton.next_power_of_2(key_dim - value_dim), 16),
         BLOCK_M=tiles.block_m,
@@ -244,6 +248,7 @@ def launch(
         **launch_options(query.device),
         num_warps=tiles.num_warps,
         num_stages=tiles.num_stages,
+        maxnreg=most_registers(mode, value_dim),
     )
 
 
@@ -256,20 +261,26 @@ def step_tiles(
     options: AttentionOptions,
 ) -> AttentionTiles:
     """Tile sizes for these tensors on their device; max_queries as in tiles_for."""
-    sizes = (output.shape[2], _tile_heads(pages, output), max_queries)
+    sizes = (output.shape[2], _tile_heads(query, pages, output), max_queries)
     is_plain = options.most_tokens is None and options.softcap is None and pages.shape[1] == 2
-    return tiles_for(mode, query.dtype, pages.dtype, *sizes, _architecture(query.device), is_plain)
+    has_halves = _has_halves(query, pages, output)
+    return tiles_for(mode, query.dtype, pages.dtype, *sizes, _architecture(query.device), is_plain, has_halves)
 
 
-def can_merge(pages: torch.Tensor, output: torch.Tensor) -> bool:
+def can_merge(query: torch.Tensor, pages: torch.Tensor, output: torch.Tensor) -> bool:
     """Whether programs merge the parts of decodes themselves."""
-    return merges_parts(_tile_heads(pages, output), output.shape[2])
+    return merges_parts(_tile_heads(query, pages, output), output.shape[2])
 
 
-def _tile_heads(pages: torch.Tensor, output: torch.Tensor) -> int:
+def _tile_heads(query: torch.Tensor, pages: torch.Tensor, output: torch.Tensor) -> int:
     """Query heads of one tile."""
     num_heads, value_dim = output.shape[1:]
-    return heads_of_tile(num_heads // pages.shape[2], value_dim)
+    return heads_of_tile(num_heads // pages.shape[2], value_dim, _has_halves(query, pages, output))
+
+
+def _has_halves(query: torch.Tensor, pages: torch.Tensor, output: torch.Tensor) -> bool:
+    has_latents = pages.shape[1] == 1
+    return halves_values(query.dtype, pages.dtype, output.shape[2], has_latents, _architecture(query.device))
 
 
 @cache

@@ -56,7 +56,7 @@ def attend_shared_prefix(
     parts = Parts(workspace, max_parts, counts=earlier)
     prefix_tiles = step_tiles("prefix", query, pages, output, len(slots), options)
     launch("prefix", prefix_tiles, *step, starts=group_starts, prefixes=prefix_lengths, parts=parts)
-    are_merged = can_merge(pages, output)
+    are_merged = can_merge(query, pages, output)
     parts = Parts(workspace, max_parts, counts=counts, earlier=earlier, are_merged=are_merged)
     suffix_tiles = step_tiles("suffix", query, pages, output, 1, options)
     launch("suffix", suffix_tiles, *step, prefixes=prefix_lengths, parts=parts)

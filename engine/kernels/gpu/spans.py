@@ -16,9 +16,10 @@ from engine.kernels.step_kernels import SAMPLING_SPAN, SamplingWorkspace
 SPAN = SAMPLING_SPAN
 #: Spans per program of scan_spans: 4,096 logits, 32 for each thread of four warps.
 _SPANS_OF_PROGRAM = 64
-#: Spans that the second half reads together, and warps of its program.
+#: Spans that the second half reads together, and warps of its program: with 8, ptxas spills registers to run two
+#: programs on a multiprocessor.
 SPANS_OF_TILE = 64
-NUM_WARPS = 8
+NUM_WARPS = 16
 
 
 @triton.jit

@@ -20,6 +20,8 @@ from engine.kernels.gpu.attention_tiles import (
     AttentionTiles,
     Mode,
     formula_tiles,
+    halves_values,
+    heads_of_tile,
     most_parts,
     num_programs,
     prompt_parts,
@@ -119,6 +121,19 @@ def test_consumer_devices_get_the_tiles_of_the_last_generation_with_their_instru
 ) -> None:
     """sm_120 has the products and the shared memory of sm_89, although its number is above that of sm_90."""
     assert formula_tiles(*shape, 120, is_plain) == formula_tiles(*shape, 89, is_plain)
+
+
+@pytest.mark.parametrize("page_dtype", [torch.bfloat16, torch.int8])
+@pytest.mark.parametrize("architecture", sorted(SHARED_KIB))
+def test_only_latents_of_16_bits_are_read_by_halves_where_wgmma_is(page_dtype: torch.dtype, architecture: int) -> None:
+    has_halves = halves_values(torch.bfloat16, page_dtype, 512, has_latents=True, architecture=architecture)
+    heads = heads_of_tile(128, 512, has_halves)
+    tiles = formula_tiles("decode", torch.bfloat16, page_dtype, 512, heads, 1, architecture, False, has_halves)
+    is_expected = page_dtype == torch.bfloat16 and 90 <= architecture < 120
+    assert (heads, tiles.block_m, tiles.value_tiles) == ((64, 64, 2) if is_expected else (32, 32, 1))
+    few = formula_tiles("decode", torch.bfloat16, page_dtype, 512, 16, 1, architecture, False, has_halves)
+    assert (few.block_m, few.value_tiles) == (16, 1)
+    assert not halves_values(torch.bfloat16, page_dtype, 512, has_latents=False, architecture=architecture)
 
 
 @given(st.integers(1, 64), st.none() | st.integers(1, 8192), st.integers(1, 128))

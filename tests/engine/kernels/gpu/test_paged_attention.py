@@ -104,6 +104,7 @@ MIXED = {
     "latents of two heads, no power of two": (Shape(5, 60, 8, 2, value_dim=40), "softcap", None, [70, 128], [10, 2]),
     "latents in a window, bfloat16": (Shape(4, 24, 16, 1, torch.bfloat16, 16), "sinks", 40, [200, 64], [66, 1]),
     "latents of more heads than a tile takes": (Shape(48, 288, 16, 1, torch.float32, 272), "plain", None, [40], [3]),
+    "latents by halves": (Shape(16, 288, 16, 1, torch.float16, 272), "sinks", None, [70, 9], [6, 1]),
 }  # fmt: skip
 
 
@@ -129,7 +130,8 @@ DECODE = {
     "chunks": (Shape(5, 16, 8), "chunks", 511, [511, 512, 1213, 100]),
     "latents": (Shape(16, 40, 16, 1, torch.float32, 32), "plain", None, [1, 255, 257, 1025]),
     "latents of two heads, no power of two": (Shape(5, 60, 8, 2, value_dim=40), "sinks", None, [65, 600]),
-    "latents of more heads than a tile takes": (Shape(40, 288, 16, 1, torch.bfloat16, 272), "plain", None, [300]),
+    "latents of more heads than a tile takes": (Shape(80, 288, 16, 1, torch.float32, 272), "plain", None, [300]),
+    "latents by halves": (Shape(80, 320, 16, 1, torch.bfloat16, 288), "plain", None, [300]),
 }
 
 

@@ -14,11 +14,13 @@ PREFIXES, GROUPS = [560, 560, 560, 560, 0, 0, 16, 16, 0], [0, 4, 6, 8, 9]
 CONTEXTS = [561, 600, 580, 900, 5, 300, 17, 40]
 
 
-def _step(device: torch.device, prefixes: list[int], dtype: torch.dtype, value_dim: int | None = None) -> PagedStep:
+def _step(
+    device: torch.device, prefixes: list[int], dtype: torch.dtype, group_size: int = 3, value_dim: int | None = None
+) -> PagedStep:
     step = paged_step(
         CONTEXTS,
         [1] * 8,
-        group_size=3,
+        group_size=group_size,
         num_kv_heads=1,
         head_dim=16 if value_dim is None else value_dim + 8,
         value_dim=value_dim,
@@ -52,12 +54,22 @@ def _attend(kernels: StepKernels, step: PagedStep, options: AttentionOptions, sp
 
 @pytest.mark.first_minutes(2)
 @pytest.mark.parametrize(
-    ("kind", "value_dim"), [("plain", None), ("softcap", None), ("alibi", None), ("sinks", None), ("sinks", 16)]
+    ("kind", "group_size", "value_dim"),
+    [
+        ("plain", 3, None),
+        ("softcap", 3, None),
+        ("alibi", 3, None),
+        ("sinks", 3, None),
+        ("sinks", 3, 16),
+        ("plain", 16, 272),  # tiles of 64 rows, whose values two programs share
+    ],
 )
-def test_prefix_and_suffix_merged_are_the_whole_context(kind: str, value_dim: int | None, device: torch.device) -> None:
+def test_prefix_and_suffix_merged_are_the_whole_context(
+    kind: str, group_size: int, value_dim: int | None, device: torch.device
+) -> None:
     dtype = torch.float16 if kind == "plain" else torch.float32
-    step = _step(device, PREFIXES, dtype, value_dim)
-    options = options_of(kind, 3, None, device)
+    step = _step(device, PREFIXES, dtype, group_size, value_dim)
+    options = options_of(kind, group_size, None, device)
     tolerance = 2e-3 if kind == "plain" else 2e-5
     expected = _attend(reference, step, options)
     torch.testing.assert_close(_attend(gpu, step, options), expected, atol=tolerance, rtol=tolerance)
