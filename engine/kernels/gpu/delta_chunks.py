@@ -17,7 +17,6 @@ import torch
 import triton
 import triton.language as tl
 
-from engine.kernels.gpu.compilation import Compilation, Expectation
 from engine.kernels.gpu.mamba import softplus
 from engine.kernels.gpu.owner_of_tile import owner_of_tile
 from engine.kernels.state_kernels import DeltaWeights, StatesInPlace
@@ -239,37 +238,3 @@ def advance_chunks(
         num_warps=8,
         num_stages=2,
     )
-
-
-def shipped() -> list[Compilation]:
-    """Configurations for 32 value heads of 128 channels and 16 key heads, as in Qwen3-Next-80B-A3B."""
-    pointers = dict.fromkeys(("qkv_ptr", "a_ptr"), "*bf16")
-    pointers |= dict.fromkeys(("rates_ptr", "step_bias_ptr", "inverses_ptr", "weights_ptr"), "*fp32")
-    pointers |= {"page_ids_ptr": "*i64", "query_starts_ptr": "*i32"}
-    numbers = {"qkv_stride": "i32", "a_stride": "i32", "scale": "fp32", "least_tokens": "i32"}
-    of_states = {"states_ptr": "*fp32", "starts_ptr": "*i32", "read_ptr": "*fp32", "page_stride": "i64"}
-    sizes = {"NUM_HEADS": 32, "NUM_KEY_HEADS": 16, "KEY_DIM": 128, "BLOCK_KEYS": 128, "CHUNK": _CHUNK}
-    aligned = frozenset(pointers) - {"a_ptr"} | {"qkv_stride", "a_stride"}
-    return [
-        Compilation(
-            name="gated_delta, matrices of chunks",
-            kernel=_prepare,
-            signature=pointers | numbers | {"b_ptr": "*bf16", "b_stride": "i32", "num_rows": "i32"},
-            constants=sizes | {"PRECISION": "tf32"},
-            divisible_by_16=aligned | {"b_stride"},
-            num_warps=4,
-            num_stages=3,
-            # A chunk has one step and one strength for each token.
-            expectation=Expectation(max_registers=255, has_wide_loads=False),
-        ),
-        Compilation(
-            name="gated_delta, chunks",
-            kernel=_advance_chunks,
-            signature=pointers | numbers | of_states,
-            constants=sizes | {"PRECISION": "tf32", "VALUE_DIM": 128, "BLOCK": _BLOCK_VALUES},
-            divisible_by_16=aligned | frozenset(of_states),
-            num_warps=8,
-            num_stages=2,
-            expectation=Expectation(max_registers=255, has_wide_loads=False, has_async_copies=True),
-        ),
-    ]

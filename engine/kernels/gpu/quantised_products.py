@@ -109,6 +109,7 @@ class QuantisedProducts:
     workspace: Callable[[torch.device], ProductWorkspace]
     multiply: Callable[..., None] = quantised_product.multiply  #: tests pass one that their recorder sees
     dequantise: Callable[..., None] = dequantise  #: likewise
+    library: Callable[..., object] = torch.mm  #: cuBLAS
     look_up: Callable[[PackedCodes, torch.Tensor], torch.Tensor] = rows_of  #: likewise
     tables: Path = TABLES
     #: Until `choose`; weights are not kept alive.
@@ -155,7 +156,7 @@ class QuantisedProducts:
             count = min(most, outputs - first)
             part = buffer[: count * size].view(count, size)
             self.dequantise(weight, first, part)
-            torch.mm(x, part.T, out=result[:, first : first + count])
+            self.library(x, part.T, out=result[:, first : first + count])
         return result if product.bias is None else result.add_(product.bias)
 
     def choose(self, timer: WorkTimer | None) -> None:
