@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 import triton
+from triton.compiler import CompiledKernel
 
 from benchmarks.kernels.expectations import Expectation, expectation_of
 from benchmarks.kernels.recording import DEVICES, Variant
@@ -67,10 +68,7 @@ class Report:
 def inspect(variant: Variant) -> Report:
     """Compile a variant and read its machine code with cuobjdump. Raises the compiler's own errors."""
     compiled = variant.compile()
-    with tempfile.NamedTemporaryFile(suffix=".cubin") as binary:
-        binary.write(compiled.asm["cubin"])
-        binary.flush()
-        usage, code = (_cuobjdump(option, binary.name) for option in ("-res-usage", "-sass"))
+    usage, code = (_cuobjdump(option, compiled) for option in ("-res-usage", "-sass"))
     in_order = _INSTRUCTION.findall(code)
     opcodes = Counter(in_order)
     waits = [place for place, opcode in enumerate(in_order) if opcode.startswith(_WAIT)]
@@ -88,6 +86,11 @@ def inspect(variant: Variant) -> Report:
         num_before_wait=sum(1 for opcode in before if _ACCESS.match(opcode)),
         lets_next_in=any(opcode.startswith(_LET_NEXT_IN) for opcode in in_order[len(before) :]),
     )
+
+
+def stack_bytes(compiled: CompiledKernel) -> int:
+    """As Report, from a kernel that is compiled already."""
+    return _usage(_cuobjdump("-res-usage", compiled), "STACK")
 
 
 def violations(report: Report, expected: Expectation, architecture: int) -> list[str]:
@@ -155,10 +158,10 @@ class Compilation:
 
     @property
     def name(self) -> str:
-        """For reports: "spans._scan_spans of Qwen3-0.6B, SPAN 64"."""
+        """For reports: "spans._scan_spans of Qwen3-0.6B, SPAN 64"; those of another alignment have the same name."""
         constants = self.variant.named_constants().items()
-        numbers = [f"{name} {value}" for name, value in constants if name.isupper() and isinstance(value, int | str)]
-        return f"{self.kernel} of {self.model}, {', '.join(numbers)}"
+        shown = [f"{name} {value}" for name, value in constants if name.isupper() and value not in (False, None)]
+        return f"{self.kernel} of {self.model}, {', '.join(shown)}"
 
     def digest(self) -> str:
         """Of the machine code, and of how it is judged."""
@@ -230,8 +233,12 @@ def _pool() -> ProcessPoolExecutor:
     return ProcessPoolExecutor(os.cpu_count(), mp_context=get_context("spawn"))
 
 
-def _cuobjdump(option: str, path: str) -> str:
-    return subprocess.run([str(_CUOBJDUMP), option, path], check=True, capture_output=True, text=True).stdout
+def _cuobjdump(option: str, compiled: CompiledKernel) -> str:
+    with tempfile.NamedTemporaryFile(suffix=".cubin") as binary:
+        binary.write(compiled.asm["cubin"])
+        binary.flush()
+        command = [str(_CUOBJDUMP), option, binary.name]
+        return subprocess.run(command, check=True, capture_output=True, text=True).stdout
 
 
 def _usage(text: str, what: str) -> int:

@@ -116,7 +116,7 @@ def _serve(core: EngineCore, folder: Path, served: Served) -> None:
         core.adapters.add(adapter, folder / adapter)
     groups = list(_groups(_context_of(served) - 16))
     if served.has_all_steps:
-        words = Constraint("regex", r"\\w+")
+        words = Constraint("regex", r"\w+")
         groups.append([([300] * 20, SamplingParams(max_tokens=4, constraint=words))])
     for group in groups:
         for number, (prompt, params) in enumerate(group):
