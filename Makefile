@@ -168,5 +168,5 @@ screenshots:
 	@exec $(VENV)/bin/python docs/screenshots.py
 
 clean:
-	rm -rf .venv .venv-clients .venv-cluster *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist
+	rm -rf .venv .venv-clients .venv-cluster .gpu *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
