@@ -18,7 +18,7 @@ class Hardware:
     num_multiprocessors: int
 
 
-#: Of a CPU, where tests run: the cores of a small one.
+#: A CPU, where tests run; its number is that of a small one's cores.
 _CPU = Hardware(0, 4)
 _assumed: ContextVar[Hardware | None] = ContextVar("hardware assumed of CPUs", default=None)
 
