@@ -12,7 +12,7 @@ SOAK ?=
 CONTAINERS ?=
 CLUSTER ?=
 
-.PHONY: help up test test-long faults format bench bench-performance measure-performance bench-memory kernel-report kernel-record gpu-dry pages fuzz soak-memory attacks clients parity screenshots clean structured-output distributions families failovers soak-models two-hosts containers wheel cluster promtool
+.PHONY: help up test test-long faults format bench bench-performance measure-performance bench-memory kernel-report kernel-record gpu-cache gpu-dry pages fuzz soak-memory attacks clients parity screenshots clean structured-output distributions families failovers soak-models two-hosts containers wheel cluster promtool
 
 help:
 	@echo "make up           start the arena on this machine (UP_ARGS='--model NAME=PATH_OR_HUB_ID ...')"
@@ -23,8 +23,9 @@ help:
 	@echo "make bench-performance    regenerate docs/performance.md from the results in benchmarks/results"
 	@echo "make measure-performance  measure them again first, an hour on a quiet machine (benchmarks/README.md)"
 	@echo "make bench-memory regenerate docs/memory.md and its figures: the memory simulator"
-	@echo "make kernel-report   compile every Triton kernel configuration, no GPU needed, and write the table of docs/kernels.md"
+	@echo "make kernel-report   compile all that served models launch, no GPU needed, and write the tables of docs/kernels.md"
 	@echo "make kernel-record   after a change of a kernel: check what make test would compile in every run, and record it"
+	@echo "make gpu-cache    compile what a GPU's first minutes launch into .gpu, to take along (1.3 GB of Triton to download)"
 	@echo "make gpu-dry      the first minutes on a GPU, on this CPU: every stage in its smallest form, and planted failures"
 	@echo "make pages        regenerate docs/api.md, access.md, settings.md, fifty-names.md and the table of models.md from the code"
 	@echo "make fuzz         50,000 malformed requests to controller, worker and web UI (FUZZ_ARGS='--seed 2 --target worker --case 7')"
@@ -100,6 +101,10 @@ gpu-dry:
 	@$(PYTHON) -I cli/bootstrap.py --extra dev
 	@exec $(VENV)/bin/python -m pytest -q -s --timeout=0 tests/benchmarks/gpu/test_first_minutes.py
 
+gpu-cache:
+	@$(PYTHON) -I cli/bootstrap.py --extra dev --compiler
+	@exec $(VENV)/bin/python -m benchmarks.gpu.compiled_cache make
+
 pages:
 	@$(PYTHON) -I cli/bootstrap.py --extra dev
 	@for page in api_page api_fields_page access_page settings_page models_table; do $(VENV)/bin/python docs/$$page.py || exit 1; done
@@ -168,5 +173,5 @@ screenshots:
 	@exec $(VENV)/bin/python docs/screenshots.py
 
 clean:
-	rm -rf .venv .venv-clients .venv-cluster *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist
+	rm -rf .venv .venv-clients .venv-cluster .gpu *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -27,7 +27,7 @@ from engine.batch import NO_TOKEN
 from engine.kernels import gpu
 from engine.kernels.gpu import skinny_product
 from engine.kernels.gpu.dependent_launch import options_for, wait_for_previous
-from engine.kernels.multiprocessors import num_multiprocessors
+from engine.kernels.hardware import num_multiprocessors
 from engine.kernels.step_kernels import SamplingWorkspace
 from engine.runner.device.graphs import CudaGraphRecorder, GraphRecorder
 

@@ -17,7 +17,7 @@ from benchmarks.kernels.limits import Limits, measure_limits
 from benchmarks.kernels.timing import Clock, WallClock, clock_of
 from cli.bench import record
 from engine.kernels.gpu.tuning import TABLES
-from engine.kernels.multiprocessors import num_multiprocessors
+from engine.kernels.hardware import num_multiprocessors
 
 Row = dict[str, Any]
 

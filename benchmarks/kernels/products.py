@@ -14,7 +14,7 @@ from benchmarks.kernels.case import Call, Case, Goal, Make
 from benchmarks.kernels.limits import H200
 from benchmarks.models import layer_products
 from engine.kernels.gpu.skinny_product import MAX_ROWS, ProductWorkspace, formula_tiles, multiply
-from engine.kernels.multiprocessors import num_multiprocessors
+from engine.kernels.hardware import num_multiprocessors
 
 ROWS = (1, 16, 64, 256)
 _MODELS = ("llama-3.1-8b", "llama-3.2-1b", "qwen3-0.6b")

@@ -14,7 +14,7 @@ from engine.kernels.gpu.operators import GpuOperators
 from engine.kernels.gpu.packed_codes import PackedCodes, packed
 from engine.kernels.gpu.quantised_product import multiply, tiles_of
 from engine.kernels.gpu.skinny_product import ProductWorkspace
-from engine.kernels.multiprocessors import num_multiprocessors
+from engine.kernels.hardware import num_multiprocessors
 from engine.kernels.operators import Routing
 from engine.kernels.quantised import QuantisedMatrix, QuantisedStack
 

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -26,6 +26,8 @@ from triton.runtime import driver
 from engine.kernels import gpu
 from engine.kernels.gpu.operators import GpuOperators
 from engine.kernels.gpu.products import Products
+from engine.kernels.gpu.quantised_products import TIMED_ROWS, QuantisedProduct, QuantisedProducts
+from engine.kernels.operators import LinearFunction, WorkTimer
 from engine.loader import DummyWeights, read_config
 from engine.models.config_reader import ConfigReader
 from engine.models.registry import architecture_of
@@ -114,26 +116,59 @@ class IdleProducts(Products):
         return True
 
 
+class IdleQuantisedProducts(QuantisedProducts):
+    """Likewise: cuBLAS computes the largest number of rows that is timed, and more."""
+
+    def is_faster(self, product: QuantisedProduct, num_rows: int, timer: WorkTimer) -> bool:
+        return num_rows < TIMED_ROWS[-1]
+
+
 class IdleOperators(GpuOperators):
     """The operators of CUDA. A product of cuBLAS is an allocation of its result, and is counted."""
 
-    def __init__(self) -> None:
-        super().__init__(IdleProducts(library=self._multiply, num_multiprocessors=_MULTIPROCESSORS))
+    def __init__(self, weights: str = "auto", num_multiprocessors: int | None = _MULTIPROCESSORS) -> None:
+        """weights: as in EngineConfig. num_multiprocessors: that products are divided among; None: as Products."""
+        products = IdleProducts(library=self._multiply, num_multiprocessors=num_multiprocessors)
+        quantised = IdleQuantisedProducts(products.workspace, library=self._multiply_into)
+        super().__init__(products, quantised, has_int8_weights=weights == "int8", has_int4_weights=weights == "int4")
         self.num_products = 0
 
     def _multiply(self, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
         self.num_products += 1
         return x.new_empty((x.shape[0], weight.shape[0]))
 
+    def _multiply_into(self, x: torch.Tensor, weight: torch.Tensor, *, out: torch.Tensor) -> None:
+        self.num_products += 1
+
+    def linear_by_head(self, weights: torch.Tensor) -> LinearFunction:
+        """x [R, heads, in] -> [R, heads, out] for weights [heads, out, in]."""
+
+        def multiply(x: torch.Tensor) -> torch.Tensor:
+            self.num_products += 1
+            return x.new_empty((weights.shape[0], len(x), weights.shape[1])).transpose(0, 1)
+
+        return multiply
+
+
+class CountsLaunches(Protocol):
+    """A driver of Triton."""
+
+    @property
+    def num_launches(self) -> int:
+        """Kernels that Triton has launched so far."""
+        ...
+
 
 class IdleDevice:
     """The device: its driver, its operators, and what has been launched on it."""
 
-    def __init__(self, *, warms_up: bool = True) -> None:
-        """warms_up: see Machinery."""
-        self._driver = IdleDriver.install()
+    def __init__(
+        self, driver: CountsLaunches | None = None, operators: IdleOperators | None = None, *, warms_up: bool = True
+    ) -> None:
+        """driver: what Triton launches on; None: an IdleDriver, which is installed. warms_up: see Machinery."""
+        self._driver = driver or IdleDriver.install()
         self._warms_up = warms_up
-        self.operators = IdleOperators()
+        self.operators = operators or IdleOperators()
         self._num_replays = 0
         self.recorded: list[Launches] = []  #: nodes of each graph, in the order of recording
         self.recorded_pieces: list[Launches] = []  #: likewise of each recording in pieces, all pieces together
@@ -182,11 +217,15 @@ class IdleDevice:
         settings = ConfigReader(read_config(Path(parts.config.model)))
         weights = DummyWeights(dtype=parts.dtype, device=parts.device, seed=0, operators=self.operators)
         model = architecture_of(settings).build(settings, weights)
+        return self.run(replace(parts, model=model, operators=self.operators))
+
+    def run(self, parts: Parts) -> DeviceRunner:
+        """A Builder of a runner for a model that was made of this device's operators."""
         kernels: Any = SimpleNamespace(**{name: getattr(gpu, name) for name in gpu.__all__} | {"sample": _sample})
         machinery = Machinery(
             kernels, "triton", lambda: self, _NoGauge(), timer=lambda work: 0.0, warms_up=self._warms_up
         )
-        return build_device_runner(replace(parts, model=model, operators=self.operators), machinery)
+        return build_device_runner(parts, machinery)
 
 
 def _sample(*args: Any) -> None:

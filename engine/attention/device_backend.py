@@ -20,7 +20,7 @@ from engine.attention.device_layout import DeviceLayout, SharedPrefix
 from engine.attention.layout import TypeLayout, type_layouts, types_of_layers
 from engine.attention.rotation import Rotation
 from engine.kernels.adapters import AdapterRows
-from engine.kernels.multiprocessors import num_multiprocessors
+from engine.kernels.hardware import num_multiprocessors
 from engine.kernels.operators import HeadNormWeights, Recorder, RunsLayers
 from engine.kernels.prompt_libraries import AttendPrompts, PromptCase, PromptKernel
 from engine.kernels.step_kernels import AttentionOptions, KeptLaunches, PageScales, SplitWorkspace, StepKernels

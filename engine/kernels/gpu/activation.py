@@ -4,7 +4,6 @@ import torch
 import triton
 import triton.language as tl
 
-from engine.kernels.gpu.compilation import Compilation, Expectation
 from engine.kernels.gpu.dependent_launch import launch_options, wait_for_previous
 
 _BLOCK = 1024  #: elements of a row per program: one 128-bit load of 16-bit numbers for each of 128 threads
@@ -76,32 +75,3 @@ def _launch(x: torch.Tensor, *, is_gelu: bool, has_up: bool) -> torch.Tensor:
             **launch_options(x.device),
         )
     return output
-
-
-def shipped() -> list[Compilation]:
-    """Configurations for the sizes of SmolLM2-135M and Llama-3.2-1B, Gemma-2-9B, and GPT-2."""
-    variants = [("silu_mul", "bf16", 1536), ("silu_mul", "fp32", 8192)]
-    variants += [("gelu_tanh_mul", "bf16", 14336), ("gelu_tanh", "bf16", 3072)]
-    return [
-        Compilation(
-            name=f"{operator}, {dtype}, {size}",
-            kernel=_activate_rows,
-            signature={
-                "x_ptr": f"*{dtype}",
-                "output_ptr": f"*{dtype}",
-                "x_stride": "i32",
-                "output_stride": "i32",
-            },
-            constants={
-                "SIZE": size,
-                "IS_GELU": operator != "silu_mul",
-                "HAS_UP": operator != "gelu_tanh",
-                "BLOCK": _BLOCK,
-            },
-            divisible_by_16=frozenset({"x_ptr", "output_ptr", "x_stride", "output_stride"}),
-            num_warps=4,
-            num_stages=3,
-            expectation=Expectation(max_registers=64),
-        )
-        for operator, dtype, size in variants
-    ]

@@ -15,7 +15,6 @@ import triton
 import triton.language as tl
 
 from engine.kernels.adapters import AdapterRows, AdapterTiles, LowRank
-from engine.kernels.gpu.compilation import Compilation, Expectation
 from engine.kernels.gpu.launching import launch
 from engine.kernels.operators import AdapterShape
 
@@ -212,41 +211,3 @@ def _constants(num_parts: int, num_ranks: int, dtype: torch.dtype) -> dict[str, 
         "BLOCK_M": AdapterTiles.MOST_ROWS,
         "BLOCK_R": _BLOCK_R,
     }
-
-
-def shipped() -> list[Compilation]:
-    """Configurations for the queries, keys and values, and for the second product of the feed-forward part, of
-    Llama-3.1-8B with ranks up to 64, in bfloat16 and float32."""
-    compilations = []
-    places = dict.fromkeys(("ranks_ptr", "first_rows_ptr", "num_rows_ptr", "slots_ptr"), "*i32")
-    for element, dtype in (("bf16", torch.bfloat16), ("fp32", torch.float32)):
-        for name, num_parts, num_inputs, num_outputs in (("qkv", 3, 4096, 6144), ("down_proj", 1, 14336, 4096)):
-            constants = _constants(num_parts, 64, dtype)
-            down = dict.fromkeys(("x_ptr", "down_ptr", "middle_ptr"), f"*{element}") | places
-            compilations.append(
-                Compilation(
-                    name=f"adapters down, {element}, {name} of {num_inputs}",
-                    kernel=_multiply_down,
-                    signature=down | {"x_stride": "i32"},
-                    constants=constants | {"NUM_INPUTS": num_inputs, "BLOCK_K": _BLOCK_K},
-                    divisible_by_16=frozenset(down) | {"x_stride"},
-                    num_warps=_NUM_WARPS,
-                    num_stages=_NUM_STAGES,
-                    expectation=Expectation(max_registers=128, has_async_copies=True),
-                )
-            )
-            up = dict.fromkeys(("middle_ptr", "up_ptr", "y_ptr"), f"*{element}") | places
-            up |= {"firsts_ptr": "*i32", "gains_ptr": "*fp32", "shifts_ptr": "*fp32"}
-            compilations.append(
-                Compilation(
-                    name=f"adapters up, {element}, {name} of {num_outputs}",
-                    kernel=_add_up,
-                    signature=up | {"y_stride": "i32"},
-                    constants=constants | {"NUM_OUTPUTS": num_outputs, "BLOCK_N": _BLOCK_N},
-                    divisible_by_16=frozenset(up) | {"y_stride"},
-                    num_warps=_NUM_WARPS,
-                    num_stages=_NUM_STAGES,
-                    expectation=Expectation(max_registers=128, has_wide_loads=False),
-                )
-            )
-    return compilations

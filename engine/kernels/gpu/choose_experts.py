@@ -8,7 +8,6 @@ import torch
 import triton
 import triton.language as tl
 
-from engine.kernels.gpu.compilation import Compilation, Expectation
 from engine.kernels.gpu.dependent_launch import launch_options, wait_for_previous
 from engine.kernels.operators import ExpertGroups, Routing
 
@@ -202,66 +201,3 @@ def _num_warps(block: int) -> int:
     """Four scores a thread, and one warp for up to 128 experts: the choices follow one another, and between threads of
     a warp they need no barrier."""
     return min(max(block // 128, 1), 8)
-
-
-def shipped() -> list[Compilation]:
-    """Configurations for Mixtral-8x7B, gpt-oss-20b, Qwen3-30B-A3B and DeepSeek V3, and for decodes and prompts."""
-    pointers = {"scores_ptr": "*bf16", "chosen_ptr": "*i32", "weights_ptr": "*fp32"}
-    plain: dict[str, object] = {
-        "correction_ptr": None,
-        "expert_scales_ptr": None,
-        "NEARNESS": None,
-        "IS_SIGMOID": False,
-        "NUM_GROUPS": 1,
-        "NUM_CHOSEN_GROUPS": 1,
-        "NUM_SUMMED": 1,
-        "BLOCK_G": 1,
-    }
-    grouped: dict[str, object] = {
-        "expert_scales_ptr": None,
-        "NEARNESS": None,
-        "IS_SIGMOID": True,
-        "NUM_GROUPS": 8,
-        "NUM_CHOSEN_GROUPS": 4,
-        "NUM_SUMMED": 2,
-        "BLOCK_G": 8,
-    }
-    choose = []
-    for num_experts, num_chosen, form in ((8, 2, plain), (32, 4, plain), (128, 8, plain), (256, 8, grouped)):
-        mine = pointers if form is plain else pointers | {"correction_ptr": "*fp32"}
-        in_groups = "" if form is plain else " in 8 groups"
-        choose.append(
-            Compilation(
-                name=f"choose_experts, bf16, {num_chosen} of {num_experts}{in_groups}",
-                kernel=_choose,
-                signature=mine | {"scores_stride": "i32", "scale": "fp32"},
-                constants=form
-                | {
-                    "NUM_EXPERTS": num_experts,
-                    "NUM_CHOSEN": num_chosen,
-                    "SUMS_TO_ONE": True,
-                    "BLOCK_E": num_experts if form is plain else num_experts // 8,
-                    "BLOCK_C": num_chosen,
-                },
-                divisible_by_16=frozenset(mine) | ({"scores_stride"} if num_experts >= 16 else set()),
-                num_warps=_num_warps(num_experts),
-                num_stages=3,
-                # A row is a few hundred bytes: 16 to 64 bits a thread.
-                expectation=Expectation(max_registers=64, has_wide_loads=False),
-            )
-        )
-    order = [
-        Compilation(
-            name=f"order_by_expert, {block:,} choices at once",
-            kernel=_order,
-            signature={"chosen_ptr": "*i32", "order_ptr": "*i32", "starts_ptr": "*i32", "num_choices": "i32"},
-            constants={"BLOCK": block},
-            divisible_by_16=frozenset({"chosen_ptr", "order_ptr", "starts_ptr"}),
-            num_warps=num_warps,
-            num_stages=3,
-            # The number of choices need not be a multiple of four, so neither pass loads more than one at once.
-            expectation=Expectation(max_registers=128, has_wide_loads=False),
-        )
-        for block, num_warps in ((_FEW_CHOICES, 4), (_MANY_CHOICES, 8))
-    ]
-    return choose + order

@@ -19,13 +19,10 @@ T = tokens of the step, B = sequences, H = value heads, G = key heads, D = chann
 of a chunk.
 """
 
-from typing import Any
-
 import torch
 import triton
 import triton.language as tl
 
-from engine.kernels.gpu.compilation import Compilation, Expectation
 from engine.kernels.gpu.dependent_launch import launch_options, wait_for_previous
 from engine.kernels.gpu.mamba import softplus
 from engine.kernels.gpu.owner_of_tile import owner_of_tile
@@ -333,46 +330,3 @@ def advance_chunks(
         num_warps=8,
         num_stages=2,
     )
-
-
-def shipped() -> list[Compilation]:
-    """Configurations for 32 value heads of 128 channels and 16 key heads, as in Qwen3-Next-80B-A3B, and for 32 heads of
-    128 channels, as in Kimi-Linear-48B-A3B."""
-    pointers = dict.fromkeys(("qkv_ptr", "a_ptr"), "*bf16")
-    pointers |= dict.fromkeys(("rates_ptr", "step_bias_ptr", "inverses_ptr", "weights_ptr"), "*fp32")
-    pointers |= {"page_ids_ptr": "*i64", "query_starts_ptr": "*i32"}
-    numbers = {"qkv_stride": "i32", "a_stride": "i32", "scale": "fp32", "least_tokens": "i32"}
-    of_states = {"states_ptr": "*fp32", "starts_ptr": "*i32", "read_ptr": "*fp32", "page_stride": "i64"}
-    sizes = {"NUM_HEADS": 32, "KEY_DIM": 128, "BLOCK_KEYS": 128, "CHUNK": _CHUNK, "PRECISION": "tf32"}
-    of_kinds: list[tuple[str, dict[str, str], dict[str, Any], int]] = [
-        ("gated_delta", {}, {"NUM_KEY_HEADS": 16, "BY_CHANNEL": False, "decays_ptr": None}, _BLOCK_VALUES),
-        ("channel_delta", {"decays_ptr": "*fp32"}, {"NUM_KEY_HEADS": 32, "BY_CHANNEL": True}, _BLOCK_VALUES_BY_CHANNEL),
-    ]
-    aligned = frozenset(pointers) - {"a_ptr"} | {"qkv_stride", "a_stride"}
-    return [
-        compilation
-        for name, decays, kind, block in of_kinds
-        for compilation in (
-            Compilation(
-                name=f"{name}, matrices of chunks",
-                kernel=_prepare,
-                signature=pointers | decays | numbers | {"b_ptr": "*bf16", "b_stride": "i32", "num_rows": "i32"},
-                constants=sizes | kind,
-                divisible_by_16=aligned | frozenset(decays) | {"b_stride"},
-                num_warps=_WARPS_BY_CHANNEL if kind["BY_CHANNEL"] else 4,
-                num_stages=3,
-                # A chunk has one step and one strength for each token.
-                expectation=Expectation(max_registers=255, has_wide_loads=False),
-            ),
-            Compilation(
-                name=f"{name}, chunks",
-                kernel=_advance_chunks,
-                signature=pointers | decays | numbers | of_states,
-                constants=sizes | kind | {"VALUE_DIM": 128, "BLOCK": block},
-                divisible_by_16=aligned | frozenset(decays) | frozenset(of_states),
-                num_warps=8,
-                num_stages=2,
-                expectation=Expectation(max_registers=255, has_wide_loads=False, has_async_copies=True),
-            ),
-        )
-    ]

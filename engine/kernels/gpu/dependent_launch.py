@@ -16,6 +16,8 @@ import triton
 import triton.language as tl
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
+from engine.kernels.hardware import architecture_of
+
 #: Compute capability that has it.
 _LEAST_ARCHITECTURE = 90
 VARIABLE = "AGON_DEPENDENT_LAUNCH"  #: also the worker's variable of the engine setting
@@ -36,7 +38,9 @@ def launch_options(device: torch.device) -> dict[str, bool]:
     """Arguments of a launch whose kernel calls wait_for_previous: WAITS, and Triton's own option."""
     options = _options.get(device)
     if options is None:
-        options = _options[device] = _read_options(device)
+        options = _read_options(device)
+        if device.type == "cuda":  # a CPU may stand for several devices
+            _options[device] = options
     return options
 
 
@@ -49,12 +53,11 @@ def turn_off(device: torch.device) -> None:
 
 
 def _read_options(device: torch.device) -> dict[str, bool]:
-    if device.type != "cuda" or os.environ.get(VARIABLE, "").lower() in _NO:
+    if os.environ.get(VARIABLE, "").lower() in _NO:
         return dict(_OFF)
-    major, minor = torch.cuda.get_device_capability(device)
-    return options_for(10 * major + minor)
+    return options_for(architecture_of(device))
 
 
 def options_for(architecture: int) -> dict[str, bool]:
-    """The same by architecture: 80, 89, 90 and so on."""
+    """The same by architecture: 80, 89, 90 and so on; 0: a CPU."""
     return {"WAITS": True, "launch_pdl": True} if architecture >= _LEAST_ARCHITECTURE else dict(_OFF)

@@ -6,9 +6,8 @@ import torch
 import triton
 import triton.language as tl
 
-from engine.kernels.gpu.compilation import Compilation, Expectation
 from engine.kernels.gpu.dependent_launch import launch_options, wait_for_previous
-from engine.kernels.gpu.packed_codes import CodeForm, Kind, PackedCodes, Scales, group_scales, weights_of, words_for
+from engine.kernels.gpu.packed_codes import PackedCodes, group_scales, weights_of
 
 _ROWS_OF_A_TABLE = 4  #: ids point anywhere: few rows a program give more programs
 _ROWS_OF_A_MATRIX = 32
@@ -106,44 +105,4 @@ def _launch(matrix: PackedCodes, ids: torch.Tensor | None, first: int, output: t
         BLOCK_N=block_n,
         **launch_options(output.device),
         num_warps=4,
-    )
-
-
-def shipped() -> list[Compilation]:
-    """Whole matrices of the formats of 4 and 8 bits, and rows of a table."""
-    return [
-        _compilation("AWQ", Kind.INT4, Scales.WITH_ZEROS, 0, 128, 4096, 6144, "bf16"),
-        _compilation("FP8 by block", Kind.E4M3, Scales.FLOAT32, 0, 128, 4096, 6144, "bf16"),
-        _compilation("MXFP4", Kind.E2M1, Scales.EXPONENTS, 0, 32, 2880, 2880, "bf16"),
-        _compilation("rows of Q6_K", Kind.INT8, Scales.FLOAT32, 32, 16, 1024, 151936, "bf16", is_table=True),
-    ]
-
-
-def _compilation(
-    name: str,
-    kind: Kind,
-    scales: Scales,
-    zero: int,
-    group: int,
-    size: int,
-    num_outputs: int,
-    dtype: str,
-    *,
-    is_table: bool = False,
-) -> Compilation:
-    form = CodeForm(kind, scales, zero, group, words_for(size, 8 if kind in (Kind.INT4, Kind.E2M1) else 4), size)
-    pointers = {"words_ptr": "*i32", "scales_ptr": "*i32", "output_ptr": f"*{dtype}"}
-    if is_table:
-        pointers["ids_ptr"] = "*i64"
-    return Compilation(
-        name=f"dequantise, {dtype}, {name}, {size} x {num_outputs}",
-        kernel=_dequantise,
-        signature=pointers | {"first": "i32", "num_rows": "i32", "factor": "fp32"},
-        constants={name: None for name in ("ids_ptr", "order_ptr") if name not in pointers}
-        | form.constants()
-        | {"OUTPUTS": num_outputs, "BLOCK_N": _ROWS_OF_A_TABLE if is_table else _ROWS_OF_A_MATRIX},
-        divisible_by_16=frozenset(pointers),
-        num_warps=4,
-        num_stages=3,
-        expectation=Expectation(max_registers=128, has_wide_loads=not is_table),  # a table: a word for each thread
     )

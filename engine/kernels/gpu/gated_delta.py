@@ -13,7 +13,6 @@ import torch
 import triton
 import triton.language as tl
 
-from engine.kernels.gpu.compilation import Compilation, Expectation
 from engine.kernels.gpu.delta_chunks import LENGTH_EPS, advance_chunks
 from engine.kernels.gpu.dependent_launch import launch_options, wait_for_previous
 from engine.kernels.gpu.mamba import _silu, softplus
@@ -251,46 +250,3 @@ def _launch(
         num_warps=4,
     )
     return output
-
-
-def shipped() -> list[Compilation]:
-    """Configurations for 32 value heads of 128 channels and 16 key heads, as in Qwen3-Next-80B-A3B, and for 32 heads of
-    128 channels, as in Kimi-Linear-48B-A3B."""
-    inputs = dict.fromkeys(("qkv_ptr", "a_ptr", "b_ptr"), "*bf16")
-    floats = dict.fromkeys(("rates_ptr", "step_bias_ptr", "states_ptr"), "*fp32")
-    rows = {"page_ids_ptr": "*i64", "starts_ptr": "*i32", "query_starts_ptr": "*i32"}
-    strides = {"qkv_stride": "i32", "a_stride": "i32", "b_stride": "i32", "page_stride": "i64"}
-    norm_pointers = {"read_ptr": "*fp32", "gate_ptr": "*bf16", "norm_ptr": "*fp32", "output_ptr": "*bf16"}
-    pointers = inputs | floats | rows | {"read_ptr": "*fp32"}
-    sizes = {"NUM_HEADS": 32, "VALUE_DIM": 128}
-    blocks = {"KEY_DIM": 128, "BLOCK_KEYS": 128, "BLOCK": _BLOCK_VALUES}
-    return [
-        compilation
-        for name, num_key_heads, unaligned in (
-            ("gated_delta", 16, {"a_ptr", "b_ptr"}),
-            ("channel_delta", 32, {"b_ptr"}),
-        )
-        for compilation in (
-            Compilation(
-                name=name,
-                kernel=_advance,
-                signature=pointers | strides | {"scale": "fp32", "most_tokens": "i32"},
-                constants=sizes | blocks | {"NUM_KEY_HEADS": num_key_heads, "BY_CHANNEL": name == "channel_delta"},
-                divisible_by_16=(frozenset(pointers) | frozenset(strides)) - unaligned,
-                num_warps=1,
-                num_stages=3,
-                # Loads of the state are wide; a token's key is four numbers per thread, its step one.
-                expectation=Expectation(max_registers=128, has_wide_loads=False),
-            ),
-            Compilation(
-                name=f"{name}, norm of its output",
-                kernel=_gated_norm,
-                signature=norm_pointers | {"num_tokens": "i32", "gate_stride": "i32", "eps": "fp32"},
-                constants=sizes | {"BLOCK": 128, "BLOCK_TOKENS": _NORM_TOKENS, "HAS_SILU": name == "gated_delta"},
-                divisible_by_16=frozenset(norm_pointers) | {"gate_stride"},
-                num_warps=4,
-                num_stages=3,
-                expectation=Expectation(max_registers=64),
-            ),
-        )
-    ]

@@ -16,7 +16,6 @@ import triton
 import triton.language as tl
 
 from engine.kernels.gpu.choose_experts import order_by_expert
-from engine.kernels.gpu.compilation import Compilation, Expectation
 from engine.kernels.gpu.dependent_launch import launch_options, wait_for_previous
 from engine.kernels.operators import PLAIN_EXPERTS, ClampedGate, ExpertOptions, TanhGelu
 
@@ -345,65 +344,3 @@ def _constants(
         "BLOCK_N": tiles.block_n,
         "BLOCK_K": tiles.block_k,
     }
-
-
-_SHAPES = {
-    # experts, chosen, hidden, intermediate size; tokens of a decode, of many decodes or a short prompt, of a long one;
-    # another gate than silu; the clamped one comes with biases
-    "Mixtral-8x7B": (8, 2, 4096, 14336, (1, 64, 2048), None),
-    "Qwen3-30B-A3B": (128, 8, 2048, 768, (1, 256, 8192), None),
-    "Gemma-4-26B-A4B": (128, 8, 2816, 704, (1, 256, 8192), TanhGelu()),
-    "gpt-oss-20b": (32, 4, 2880, 2880, (1, 256, 4096), ClampedGate(alpha=1.702, limit=7.0)),
-}
-
-
-def shipped() -> list[Compilation]:
-    """Configurations for Mixtral-8x7B, Qwen3-30B-A3B, Gemma-4-26B-A4B and gpt-oss-20b: both products in each size of
-    tiles, and the sum."""
-    compilations = []
-    for model, (num_experts, num_chosen, hidden, size, steps, gate) in _SHAPES.items():
-        for is_gated, num_tokens, dtype in (
-            *((is_gated, num_tokens, torch.bfloat16) for is_gated in (True, False) for num_tokens in steps),
-            *((is_gated, 1, torch.float32) for is_gated in (True, False) if model == "Qwen3-30B-A3B"),
-        ):
-            inputs, outputs = (hidden, size) if is_gated else (size, hidden)
-            tiles = _tiles_for(num_tokens, num_experts, num_chosen, outputs, dtype, is_gated=is_gated)
-            element = "fp32" if dtype == torch.float32 else "bf16"
-            pointers = dict.fromkeys(("x_ptr", "weight_ptr", "output_ptr"), f"*{element}")
-            pointers |= dict.fromkeys(("order_ptr", "starts_ptr"), "*i32")
-            constants = _constants(tiles, num_experts, num_chosen, inputs, outputs, dtype, gate, is_gated=is_gated)
-            if isinstance(gate, ClampedGate):
-                pointers["bias_ptr"] = "*fp32"
-            else:
-                constants["bias_ptr"] = None
-            activation = "silu" if gate is None else "gelu" if isinstance(gate, TanhGelu) else "clamp"
-            product = f"gate, up and {activation}" if is_gated else "down"
-            compilations.append(
-                Compilation(
-                    name=f"grouped_experts {product}, {element}, tiles {tiles.block_m} x {tiles.block_n}, {model}",
-                    kernel=_multiply,
-                    signature=pointers | {"x_stride": "i32", "num_choices": "i32"},
-                    constants=constants,
-                    divisible_by_16=frozenset(pointers) | {"x_stride"},
-                    num_warps=tiles.num_warps,
-                    num_stages=tiles.num_stages,
-                    expectation=Expectation(
-                        max_registers=96 if tiles.block_m == 16 else 192,
-                        has_async_copies=True,
-                        has_wgmma=tiles.block_m >= 64,
-                    ),
-                )
-            )
-        compilations.append(
-            Compilation(
-                name=f"grouped_experts sum, bf16, {num_chosen} of {hidden}",
-                kernel=_add,
-                signature={"outputs_ptr": "*bf16", "weights_ptr": "*fp32", "output_ptr": "*bf16"},
-                constants={"NUM_CHOSEN": num_chosen, "SIZE": hidden, "BLOCK": _SUM_BLOCK},
-                divisible_by_16=frozenset({"outputs_ptr", "weights_ptr", "output_ptr"}),
-                num_warps=4,
-                num_stages=3,
-                expectation=Expectation(max_registers=64),
-            )
-        )
-    return compilations

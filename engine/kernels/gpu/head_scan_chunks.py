@@ -12,7 +12,6 @@ import torch
 import triton
 import triton.language as tl
 
-from engine.kernels.gpu.compilation import Compilation, Expectation
 from engine.kernels.gpu.dependent_launch import launch_options, wait_for_previous
 from engine.kernels.gpu.mamba import softplus
 from engine.kernels.state_kernels import ScanHeads, StatesInPlace
@@ -138,25 +137,3 @@ def advance_chunks(
         num_warps=8,
         num_stages=2,
     )
-
-
-def shipped() -> list[Compilation]:
-    """A configuration for heads of 64 channels with 128 numbers of state, 16 heads a group, as in Nemotron-H."""
-    pointers = dict.fromkeys(("x_ptr", "dt_ptr", "b_ptr", "c_ptr"), "*bf16")
-    pointers |= dict.fromkeys(("a_ptr", "d_ptr", "dt_bias_ptr", "states_ptr"), "*fp32")
-    pointers |= {"page_ids_ptr": "*i64", "starts_ptr": "*i32", "query_starts_ptr": "*i32", "output_ptr": "*bf16"}
-    strides = {f"{name}_stride": "i32" for name in ("x", "dt", "b", "c", "output")} | {"page_stride": "i64"}
-    sizes = {"NUM_CHANNELS": 64, "NUM_STATES": 128, "HEADS_OF_GROUP": 16, "BLOCK_STATES": 128}
-    return [
-        Compilation(
-            name="head_scan, chunks",
-            kernel=_advance_chunks,
-            signature=pointers | strides | {"least_step": "fp32", "largest_step": "fp32", "least_tokens": "i32"},
-            constants=sizes | {"BLOCK": _BLOCK_CHANNELS, "CHUNK": _CHUNK, "PRECISION": "tf32"},
-            divisible_by_16=(frozenset(pointers) | frozenset(strides)) - {"dt_ptr"},
-            num_warps=8,
-            num_stages=2,
-            # A chunk has one step for each token.
-            expectation=Expectation(max_registers=255, has_wide_loads=False, has_async_copies=True),
-        )
-    ]

@@ -8,11 +8,7 @@ import torch
 import triton
 import triton.language as tl
 
-from engine.kernels.gpu.compilation import Compilation, Expectation
 from engine.kernels.gpu.spans import (
-    NUM_WARPS,
-    SPAN,
-    SPANS_OF_TILE,
     bound_of,
     choose_spans,
     chosen_tokens,
@@ -120,26 +116,3 @@ def top_logprobs(
         k,
         **row_configuration(num_spans),
     )
-
-
-def shipped() -> list[Compilation]:
-    """Configurations for vocabularies of up to 131,072 and 262,144 tokens."""
-    pointers = {"token_ids": "i64", "output": "fp32", "top_ids": "i64", "top": "fp32"}
-    pointers |= {"maxima": "fp32", "masses": "fp32", "chosen": "i32"}
-    return [
-        Compilation(
-            name=f"logprobs, fp32, V <= {all_spans * SPAN}",
-            kernel=_logprobs,
-            signature={"logits_ptr": "*fp32"}
-            | {f"{name}_ptr": f"*{kind}" for name, kind in pointers.items()}
-            | {name: "i32" for name in ("row_stride", "span_stride", "vocab_size", "k")},
-            constants={"SPAN": SPAN, "ALL_SPANS": all_spans, "TILE": SPANS_OF_TILE},
-            divisible_by_16=frozenset(
-                {"logits_ptr", "row_stride", "vocab_size", *(f"{name}_ptr" for name in pointers)}
-            ),
-            num_warps=NUM_WARPS,
-            num_stages=3,
-            expectation=Expectation(max_registers=128),
-        )
-        for all_spans in (2048, 4096)
-    ]

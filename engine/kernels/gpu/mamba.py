@@ -11,7 +11,6 @@ import torch
 import triton
 import triton.language as tl
 
-from engine.kernels.gpu.compilation import Compilation, Expectation
 from engine.kernels.gpu.dependent_launch import launch_options, wait_for_previous
 from engine.kernels.state_kernels import StatesInPlace
 
@@ -370,78 +369,3 @@ def _check(states: StatesInPlace, shape: tuple[int, int]) -> None:
     assert states.query_starts.shape == (num_rows + 1,)
     assert states.starts.dtype == states.query_starts.dtype == torch.int32
     assert all(rows.is_contiguous() for rows in (states.page_ids, states.starts, states.query_starts))
-
-
-def shipped() -> list[Compilation]:
-    """Configurations for 8,192 channels, 16 state elements and 4 taps, as in Jamba-1.5-mini (Mamba-1.4B: 4,096
-    channels)."""
-    conv_pointers = {"x_ptr": "*bf16", "taps_ptr": "*bf16", "bias_ptr": "*bf16", "states_ptr": "*bf16"}
-    rows = {"page_ids_ptr": "*i64", "starts_ptr": "*i32", "query_starts_ptr": "*i32"}
-    output = {"output_ptr": "*bf16"}
-    sizes = {"NUM_CHANNELS": 8192, "NUM_TAPS": 4, "BLOCK": _CONV_CHANNELS}
-    scan_pointers = dict.fromkeys(("x_ptr", "dt_ptr", "b_ptr", "c_ptr", "gate_ptr"), "*bf16")
-    scan_pointers |= dict.fromkeys(("a_ptr", "d_ptr", "states_ptr"), "*fp32")
-    strides = {f"{name}_stride": "i32" for name in ("x", "dt", "b", "c", "gate")}
-    scan_sizes = {"NUM_CHANNELS": 8192, "NUM_STATES": 16, "BLOCK": _SCAN_CHANNELS, "BLOCK_STATES": 16}
-    conv_strides = {"x_stride": "i32", "page_stride": "i64", "output_stride": "i32"}
-    scan_strides = strides | {"page_stride": "i64", "output_stride": "i32"}
-    return [
-        Compilation(
-            name=name,
-            kernel=kernel,
-            signature=pointers | numbers,
-            constants=constants,
-            divisible_by_16=frozenset(pointers) | frozenset(numbers),
-            num_warps=num_warps,
-            num_stages=3,
-            expectation=expectation,
-        )
-        for name, kernel, pointers, numbers, constants, num_warps, expectation in (
-            (
-                "causal_conv of one token",
-                _convolve_one,
-                conv_pointers | rows | output,
-                conv_strides,
-                sizes | {"HAS_SILU": True},
-                1,
-                Expectation(max_registers=96),
-            ),
-            (
-                "causal_conv of prompts",
-                _convolve,
-                conv_pointers | rows | output,
-                conv_strides,
-                sizes | {"HAS_SILU": True, "BLOCK_TIMES": _CONV_TIMES},
-                4,
-                Expectation(max_registers=128),
-            ),
-            (
-                "causal_conv of prompts, new states",
-                _keep_last,
-                {"x_ptr": "*bf16", "states_ptr": "*bf16"} | rows,
-                {"x_stride": "i32", "page_stride": "i64"},
-                sizes,
-                1,
-                Expectation(max_registers=96),
-            ),
-            (
-                "selective_scan of one token",
-                _scan,
-                scan_pointers | rows | output,
-                scan_strides,
-                scan_sizes | {"IS_PROMPT": False},
-                1,
-                # Loads of the state are wide; a token's 32 channels are one number per thread.
-                Expectation(max_registers=128, has_wide_loads=False),
-            ),
-            (
-                "selective_scan of prompts",
-                _scan,
-                scan_pointers | rows | output,
-                scan_strides,
-                scan_sizes | {"IS_PROMPT": True},
-                1,
-                Expectation(max_registers=192, has_wide_loads=False),
-            ),
-        )
-    ]

@@ -11,7 +11,6 @@ import torch
 import triton
 import triton.language as tl
 
-from engine.kernels.gpu.compilation import Compilation, Expectation
 from engine.kernels.gpu.dependent_launch import launch_options, wait_for_previous
 from engine.kernels.gpu.head_scan_chunks import advance_chunks
 from engine.kernels.gpu.mamba import softplus
@@ -162,30 +161,3 @@ def head_scan(
     if states.max_queries >= _LEAST_CHUNKED:
         advance_chunks(x, dt, b, c, heads, states, output, _LEAST_CHUNKED)
     return output
-
-
-def shipped() -> list[Compilation]:
-    """A configuration for heads of 64 channels with 128 numbers of state, 16 heads a group, as in Nemotron-H."""
-    pointers = dict.fromkeys(("x_ptr", "dt_ptr", "b_ptr", "c_ptr"), "*bf16")
-    pointers |= dict.fromkeys(("a_ptr", "d_ptr", "dt_bias_ptr", "states_ptr"), "*fp32")
-    pointers |= {"page_ids_ptr": "*i64", "starts_ptr": "*i32", "query_starts_ptr": "*i32", "output_ptr": "*bf16"}
-    limits = {"least_step": "fp32", "largest_step": "fp32"}
-    strides = {f"{name}_stride": "i32" for name in ("x", "dt", "b", "c")} | {
-        "page_stride": "i64",
-        "output_stride": "i32",
-    }
-    limits |= {"most_tokens": "i32"}
-    sizes = {"NUM_CHANNELS": 64, "NUM_STATES": 128, "HEADS_OF_GROUP": 16, "BLOCK": 16, "BLOCK_STATES": 128}
-    return [
-        Compilation(
-            name="head_scan",
-            kernel=_scan,
-            signature=pointers | limits | strides,
-            constants=sizes,
-            divisible_by_16=frozenset(pointers) | frozenset(strides),
-            num_warps=1,
-            num_stages=3,
-            # A token's 16 channels are less than one number per thread.
-            expectation=Expectation(max_registers=255, has_wide_loads=False),
-        )
-    ]

@@ -4,8 +4,6 @@ import torch
 import triton
 import triton.language as tl
 
-from engine.kernels.gpu.compilation import Compilation, Expectation
-
 _BLOCK = 2048  #: four 128-bit loads of logits per thread
 
 
@@ -40,22 +38,3 @@ def mask_tokens(logits: torch.Tensor, mask_rows: torch.Tensor, words: torch.Tens
         grid = (num_rows, triton.cdiv(vocab_size, _BLOCK))
         strides = (logits.stride(0), words.stride(0))
         _mask_tokens[grid](logits, mask_rows, words, *strides, vocab_size, BLOCK=_BLOCK, num_warps=4)
-
-
-def shipped() -> list[Compilation]:
-    """Its one configuration."""
-    pointers = {"logits_ptr": "*fp32", "mask_rows_ptr": "*i64", "words_ptr": "*i32"}
-    sizes = dict.fromkeys(("logits_stride", "words_stride", "vocab_size"), "i32")
-    return [
-        Compilation(
-            name="mask_tokens",
-            kernel=_mask_tokens,
-            signature=pointers | sizes,
-            constants={"BLOCK": _BLOCK},
-            divisible_by_16=frozenset(pointers),
-            num_warps=4,
-            num_stages=3,
-            # It reads a bit per token, and no logit.
-            expectation=Expectation(max_registers=64, has_wide_loads=False),
-        )
-    ]

@@ -10,7 +10,6 @@ import torch
 import triton
 import triton.language as tl
 
-from engine.kernels.gpu.compilation import Compilation, Expectation
 from engine.kernels.gpu.dependent_launch import launch_options, wait_for_previous
 from engine.kernels.gpu.launching import launch
 
@@ -147,25 +146,3 @@ def merge_states(outputs: torch.Tensor, lse: torch.Tensor, counts: torch.Tensor,
 def _blocks(head_dim: int) -> tuple[dict[str, int], int]:
     block_d = triton.next_power_of_2(head_dim)
     return {"BLOCK_D": block_d, "BLOCK_H": max(_CHANNELS // block_d, 1)}, _NUM_WARPS
-
-
-def shipped() -> list[Compilation]:
-    """Configurations for heads of 64, 128 and 256 channels in bfloat16, and of 128 in float32."""
-    return [_compilation("bf16", head_dim) for head_dim in (64, 128, 256)] + [_compilation("fp32", 128)]
-
-
-def _compilation(dtype: str, head_dim: int) -> Compilation:
-    pointers = {"outputs_ptr": "*fp32", "lse_ptr": "*fp32", "output_ptr": f"*{dtype}"}
-    strides = ["outputs_stride", "outputs_head_stride", "outputs_state_stride", "output_stride", "output_head_stride"]
-    counts = ["lse_stride", "lse_head_stride", "max_states", "num_heads"]
-    blocks, num_warps = _blocks(head_dim)
-    return Compilation(
-        name=f"merge_states, {dtype}, D {head_dim}",
-        kernel=_merge_states,
-        signature=pointers | {"counts_ptr": "*i32"} | dict.fromkeys([*strides, *counts], "i32"),
-        constants={"HEAD_DIM": head_dim} | blocks,
-        divisible_by_16=frozenset([*pointers, *strides]),
-        num_warps=num_warps,
-        num_stages=2,
-        expectation=Expectation(max_registers=64),  # 32 programs at once on a multiprocessor of 64 warps need 32
-    )

@@ -10,7 +10,6 @@ import torch
 import triton
 import triton.language as tl
 
-from engine.kernels.gpu.compilation import Compilation, Expectation
 from engine.kernels.gpu.dependent_launch import launch_options, wait_for_previous
 
 
@@ -120,37 +119,3 @@ def _launch(
 def _num_warps(block: int) -> int:
     """16 elements per thread, which are two 128-bit loads of 16-bit numbers; at most 16 warps."""
     return min(max(block // 512, 1), 16)
-
-
-def shipped() -> list[Compilation]:
-    """Configurations for rows of 576 to 8,192 elements, with and without update, RMS norm and layer norm."""
-    compilations = []
-    for dtype, size, has_update, is_centred in (
-        ("bf16", 576, True, False),
-        ("bf16", 2048, True, False),
-        ("bf16", 4096, False, False),
-        ("bf16", 8192, True, False),
-        ("fp32", 2048, True, False),
-        ("bf16", 4096, True, True),
-    ):
-        block = triton.next_power_of_2(size)
-        pointers = ["stream_ptr", "weight_ptr", "output_ptr"]
-        pointers += ["update_ptr"] * has_update + ["bias_ptr"] * is_centred
-        strides = ["stream_stride", "update_stride", "output_stride"]
-        constants = {"SIZE": size, "HAS_UPDATE": has_update, "IS_CENTRED": is_centred, "BLOCK": block}
-        none = {name: None for name in ("update_ptr", "bias_ptr") if name not in pointers}
-        compilations.append(
-            Compilation(
-                name=f"{'layer_norm' if is_centred else 'rms_norm'}, {dtype}, {size}{', adds' * has_update}",
-                kernel=_norm,
-                signature={name: f"*{dtype}" for name in pointers}
-                | {name: "i32" for name in strides}
-                | {"eps": "fp32"},
-                constants=constants | none,
-                divisible_by_16=frozenset(pointers + strides),
-                num_warps=_num_warps(block),
-                num_stages=3,
-                expectation=Expectation(max_registers=64),
-            )
-        )
-    return compilations

@@ -19,7 +19,6 @@ values are stored), P = tokens in a page.
 """
 
 from dataclasses import dataclass
-from functools import cache
 
 import torch
 import triton
@@ -40,7 +39,7 @@ from engine.kernels.gpu.attention_tiles import (
 from engine.kernels.gpu.dependent_launch import launch_options
 from engine.kernels.gpu.launching import launch as start
 from engine.kernels.gpu.merge_states import merge_states
-from engine.kernels.multiprocessors import num_multiprocessors
+from engine.kernels.hardware import architecture_of, num_multiprocessors
 from engine.kernels.step_kernels import AttentionOptions, PageScales, SplitWorkspace
 
 _PAGE_DTYPES = (torch.bfloat16, torch.float16, torch.float32, torch.int8, torch.float8_e4m3fn)
@@ -283,12 +282,8 @@ def _has_halves(query: torch.Tensor, pages: torch.Tensor, output: torch.Tensor) 
     return halves_values(query.dtype, pages.dtype, output.shape[2], has_latents, _architecture(query.device))
 
 
-@cache
 def _architecture(device: torch.device) -> int:
-    if device.type != "cuda":
-        return 90  # the interpreter
-    major, minor = torch.cuda.get_device_capability(device)
-    return 10 * major + minor
+    return architecture_of(device) or 90  # the interpreter
 
 
 def check_step(

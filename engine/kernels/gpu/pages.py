@@ -7,8 +7,6 @@ import torch
 import triton
 import triton.language as tl
 
-from engine.kernels.gpu.compilation import Compilation, Expectation
-
 _BLOCK_WORDS = 1024  #: words per program: 8 KiB
 _WIDE_BYTES = 16
 
@@ -94,36 +92,3 @@ def _is_wide(rows: torch.Tensor) -> bool:
     """True if all rows are aligned to 128 bits and consist of whole 128-bit words."""
     sizes = rows.data_ptr(), rows.stride(0) * rows.itemsize, rows.shape[1] * rows.itemsize
     return all(size % _WIDE_BYTES == 0 for size in sizes)
-
-
-def shipped() -> list[Compilation]:
-    """Configurations of the three operators with 128-bit words."""
-    pointers = {
-        "source_ptr": "*i64",
-        "destination_ptr": "*i64",
-        "source_ids_ptr": "*i64",
-        "destination_ids_ptr": "*i64",
-    }
-    numbers = {"source_stride": "i32", "destination_stride": "i32", "num_words": "i32"}
-    compilations = []
-    for operator, without in (
-        ("copy_pages", None),
-        ("gather_pages", "destination_ids_ptr"),
-        ("scatter_pages", "source_ids_ptr"),
-    ):
-        constants: dict[str, int | None] = {"WORDS_PER_UNIT": 2, "BLOCK_WORDS": _BLOCK_WORDS}
-        if without is not None:
-            constants[without] = None
-        compilations.append(
-            Compilation(
-                name=f"{operator}, wide words",
-                kernel=_move_pages,
-                signature={name: kind for name, kind in (pointers | numbers).items() if name != without},
-                constants=constants,
-                divisible_by_16=frozenset(pointers) - {without or ""},
-                num_warps=4,
-                num_stages=3,
-                expectation=Expectation(max_registers=40),
-            )
-        )
-    return compilations

@@ -9,8 +9,6 @@ import torch
 import triton
 import triton.language as tl
 
-from engine.kernels.gpu.compilation import Compilation, Expectation
-
 _BLOCK_BIASES = 256
 _BLOCK_TOKENS = 2048  #: four 128-bit loads per thread
 
@@ -106,35 +104,3 @@ def penalise(
         num_warps=4,
         enable_fp_fusion=False,  # penalised logits equal those of the host to the last bit
     )
-
-
-def shipped() -> list[Compilation]:
-    """One configuration of each kernel."""
-    columns = {f"{name}_ptr": "*fp32" for name in ("repetition", "presence", "frequency")}
-    biases = {"logits_ptr": "*fp32", "token_ids_ptr": "*i32", "biases_ptr": "*fp32"}
-    penalties = {"logits_ptr": "*fp32", "slots_ptr": "*i64", "counts_ptr": "*i32"} | columns
-    sizes = dict.fromkeys(("logits_stride", "counts_stride", "vocab_size"), "i32")
-    return [
-        Compilation(
-            name="add_biases",
-            kernel=_add_biases,
-            signature=biases | {"logits_stride": "i32", "num_biases": "i32"},
-            constants={"BLOCK": _BLOCK_BIASES},
-            divisible_by_16=frozenset({*biases, "logits_stride"}),
-            num_warps=4,
-            num_stages=3,
-            # A gather: each thread has two scattered tokens.
-            expectation=Expectation(max_registers=40, has_wide_loads=False),
-        ),
-        Compilation(
-            name="penalise",
-            kernel=_penalise,
-            signature=penalties | sizes,
-            constants={"BLOCK": _BLOCK_TOKENS},
-            divisible_by_16=frozenset({*penalties, *sizes}),
-            num_warps=4,
-            num_stages=3,
-            has_fused_products=False,
-            expectation=Expectation(max_registers=96),
-        ),
-    ]

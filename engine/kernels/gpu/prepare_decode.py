@@ -12,7 +12,6 @@ import torch
 import triton
 import triton.language as tl
 
-from engine.kernels.gpu.compilation import Compilation, Expectation
 from engine.kernels.gpu.dependent_launch import launch_options, wait_for_previous
 from engine.kernels.step_kernels import SAMPLING_WORDS, SamplingColumns
 
@@ -128,45 +127,3 @@ def prepare_decode(
             num_warps=4,
             **launch_options(slots.device),
         )
-
-
-def shipped() -> list[Compilation]:
-    """Configurations for pages of 16 tokens as the first layer type, and of 48 tokens as a further one."""
-    signature = {
-        "slots_ptr": "*i32",
-        "starts_ptr": "*i32",
-        "last_tokens_ptr": "*i64",
-        "page_table_ptr": "*i32",
-        "parameters_ptr": "*i32",
-        "token_ids_ptr": "*i64",
-        "positions_ptr": "*i64",
-        "context_lengths_ptr": "*i32",
-        "page_places_ptr": "*i64",
-        "temperatures_ptr": "*fp32",
-        "top_k_ptr": "*i32",
-        "top_p_ptr": "*fp32",
-        "min_p_ptr": "*fp32",
-        "seeds_ptr": "*i64",
-        "counters_ptr": "*i64",
-        "table_stride": "i32",
-        "num_rows": "i32",
-    }
-    return [
-        Compilation(
-            name=f"prepare_decode, pages of {page_tokens} tokens, {'first' if is_first else 'further'} type",
-            kernel=_prepare_decode,
-            signature=signature,
-            constants={
-                "PAGE_TOKENS": page_tokens,
-                "WORDS": SAMPLING_WORDS,
-                "IS_FIRST": is_first,
-                "BLOCK_ROWS": _BLOCK_ROWS,
-            },
-            divisible_by_16=frozenset(signature) - {"table_stride", "num_rows"},
-            num_warps=4,
-            num_stages=3,
-            # A few bytes per row, one row per thread.
-            expectation=Expectation(max_registers=40, has_wide_loads=False),
-        )
-        for page_tokens, is_first in ((16, True), (48, False))
-    ]

@@ -9,9 +9,7 @@ import logging
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
 from pathlib import Path
-from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -27,6 +25,7 @@ from engine.kernels.gpu.skinny_product import (
     formula_tiles,
 )
 from engine.kernels.gpu.tuning import TABLES, ProductKey, tuned_product
+from engine.kernels.hardware import architecture_of, num_multiprocessors
 from engine.kernels.operators import WorkTimer
 
 _log = logging.getLogger(__name__)
@@ -37,8 +36,6 @@ ROW_COUNTS = (1, 2, 4, 8, *ROW_TILES)
 _TIMED_BYTES = 512 * 2**20
 #: Largest difference from cuBLAS's results, as a share of the largest of them: a few roundings to 16 bits.
 _TOLERANCE = 0.02
-#: Multiprocessors that tiles are chosen for on CPU, in tests.
-_UNKNOWN_MULTIPROCESSORS = 4
 #: Rows of each launch where a row's bits must not depend on the number of rows.
 _INVARIANT_ROWS = 16
 
@@ -184,7 +181,7 @@ class Products:
         self, shape: _Shape, products: Sequence[Product], timer: WorkTimer | None
     ) -> Mapping[int, ProductTiles]:
         device = products[0].weight.device
-        multiprocessors = self.num_multiprocessors or multiprocessors_of(device)
+        multiprocessors = self.num_multiprocessors or num_multiprocessors(device)
         if self.is_batch_invariant:
             tiles = formula_tiles(shape.size, shape.channels, _INVARIANT_ROWS, shape.dtype.itemsize, multiprocessors)
             return dict.fromkeys(ROW_COUNTS, tiles)
@@ -230,20 +227,3 @@ class Products:
             *(1e6 * seconds / len(timed) for seconds in (own_s, library_s)),
         )
         return own_s < library_s
-
-
-@cache
-def multiprocessors_of(device: torch.device) -> int:
-    """Multiprocessors of a device; a few where it is none."""
-    if device.type != "cuda":
-        return _UNKNOWN_MULTIPROCESSORS
-    properties: Any = torch.cuda.get_device_properties(device)
-    return int(properties.multi_processor_count)
-
-
-def architecture_of(device: torch.device) -> int:
-    """80, 89, 90 and so on; 0 of a CPU."""
-    if device.type != "cuda":
-        return 0  # there is no such table
-    major, minor = torch.cuda.get_device_capability(device)
-    return 10 * major + minor

@@ -17,10 +17,10 @@ import torch
 from engine.kernels.gpu import quantised_product
 from engine.kernels.gpu.dequantise import dequantise, rows_of
 from engine.kernels.gpu.packed_codes import CodeForm, PackedCodes
-from engine.kernels.gpu.products import architecture_of, multiprocessors_of
 from engine.kernels.gpu.quantised_product import CodeTiles, tiles_of
 from engine.kernels.gpu.skinny_product import ROW_TILES, Activation, InputNorm, ProductWorkspace
 from engine.kernels.gpu.tuning import TABLES, ProductKey, tuned_product
+from engine.kernels.hardware import architecture_of, num_multiprocessors
 from engine.kernels.operators import LinearFunction, WorkTimer
 
 _log = logging.getLogger(__name__)
@@ -118,6 +118,7 @@ class QuantisedProducts:
     workspace: Callable[[torch.device], ProductWorkspace]
     multiply: Callable[..., None] = quantised_product.multiply  #: tests pass one that their recorder sees
     dequantise: Callable[..., None] = dequantise  #: likewise
+    library: Callable[..., object] = torch.mm  #: cuBLAS
     look_up: Callable[[PackedCodes, torch.Tensor], torch.Tensor] = rows_of  #: likewise
     tables: Path = TABLES
     #: Until `choose`; weights are not kept alive.
@@ -150,7 +151,7 @@ class QuantisedProducts:
         count = next((count for count in ROW_COUNTS if count >= num_rows), 0)
         if (measured := self._tables.get(shape, {}).get(count)) is not None:
             return measured
-        multiprocessors = multiprocessors_of(weight.words.device)
+        multiprocessors = num_multiprocessors(weight.words.device)
         return tiles_of(weight.form, weight.num_outputs, num_rows, weight.dtype.itemsize, multiprocessors)
 
     def by_library(self, x: torch.Tensor, product: QuantisedProduct) -> torch.Tensor:
@@ -164,7 +165,7 @@ class QuantisedProducts:
             count = min(most, outputs - first)
             part = buffer[: count * size].view(count, size)
             self.dequantise(weight, first, part)
-            torch.mm(x, part.T, out=result[:, first : first + count])
+            self.library(x, part.T, out=result[:, first : first + count])
         return result if product.bias is None else result.add_(product.bias)
 
     def choose(self, timer: WorkTimer | None) -> None:
@@ -187,7 +188,7 @@ class QuantisedProducts:
         weight = product.weight
         generator = torch.Generator().manual_seed(0)
         x = torch.randn(num_rows, weight.form.size, generator=generator).to(weight.dtype).to(weight.words.device)
-        multiprocessors = multiprocessors_of(x.device)
+        multiprocessors = num_multiprocessors(x.device)
         tiles = tiles_of(weight.form, weight.num_outputs, num_rows, x.itemsize, multiprocessors)
         expected = self.by_library(x, product)
         error = (product.own(x, tiles) - expected).abs().max() / expected.abs().max()

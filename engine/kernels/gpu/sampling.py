@@ -12,12 +12,8 @@ import triton
 import triton.language as tl
 
 from engine import batch
-from engine.kernels.gpu.compilation import Compilation, Expectation
 from engine.kernels.gpu.dependent_launch import launch_options, wait_for_previous
 from engine.kernels.gpu.spans import (
-    NUM_WARPS,
-    SPAN,
-    SPANS_OF_TILE,
     bound_of,
     choose_spans,
     chosen_scores,
@@ -364,28 +360,3 @@ def sample(
         **launch_options(logits.device),
         **row_configuration(num_spans),
     )
-
-
-def shipped() -> list[Compilation]:
-    """Configurations for the vocabularies of GPT-2, Llama 3, Qwen 3 and Gemma, up to the next power of two."""
-    columns = {"temperatures": "fp32", "top_k": "i32", "top_p": "fp32", "min_p": "fp32"}
-    columns |= {"seeds": "i64", "counters": "i64", "token_ids": "i64", "maxima": "fp32", "masses": "fp32"}
-    columns |= {"candidates": "fp32", "slots": "i32", "last_tokens": "i64"}
-    return [
-        Compilation(
-            name=f"draw, {dtype}, V <= {all_spans * SPAN}",
-            kernel=_draw,
-            signature={"logits_ptr": f"*{dtype}", "chosen_ptr": "*i32"}
-            | {f"{name}_ptr": f"*{kind}" for name, kind in columns.items()}
-            | {name: "i32" for name in ("row_stride", "span_stride", "vocab_size")},
-            constants={"SPAN": SPAN, "ALL_SPANS": all_spans, "TILE": SPANS_OF_TILE, "CANDIDATES": SAMPLING_CANDIDATES},
-            divisible_by_16=frozenset(
-                {"logits_ptr", "chosen_ptr", "row_stride", "vocab_size", *(f"{name}_ptr" for name in columns)}
-            ),
-            num_warps=NUM_WARPS,
-            num_stages=3,
-            # A single span has fewer logits than the threads can load, so its loads are not wide.
-            expectation=Expectation(max_registers=128, has_wide_loads=False),
-        )
-        for dtype, all_spans in (("fp32", 1024), ("fp32", 2048), ("fp32", 4096), ("bf16", 2048), ("bf16", 4096))
-    ]

@@ -19,7 +19,6 @@ import torch
 import triton
 import triton.language as tl
 
-from engine.kernels.gpu.compilation import Compilation, Expectation
 from engine.kernels.gpu.dependent_launch import launch_options, wait_for_previous
 
 #: Rows of x that a program multiplies: the least is the width of a tile of the tensor cores.
@@ -385,76 +384,3 @@ def _constants(
         "BLOCK_K": tiles.block_k,
         "PRECISION": "ieee",
     }
-
-
-#: Multiprocessors of an H200, for which shipped configurations are chosen.
-_H200 = 132
-
-
-def shipped() -> list[Compilation]:
-    """Products of Llama-3.1-8B, Llama-3.2-1B and Qwen3-0.6B in all forms that a decode step has; Gemma's activation,
-    float16 and float32."""
-    silu = Activation.SILU_MUL
-    return [
-        _compilation("Llama-3.1-8B qkv", "bf16", 4096, 6144, squares=64),
-        _compilation("Llama-3.1-8B output", "bf16", 4096, 4096, is_added=True),
-        _compilation("Llama-3.1-8B gates and ups", "bf16", 4096, 14336, silu, squares=64),
-        _compilation("Llama-3.1-8B down", "bf16", 14336, 4096, is_added=True),
-        _compilation("Llama-3.1-8B head", "bf16", 4096, 128256),
-        _compilation("Llama-3.2-1B down", "bf16", 8192, 2048, is_added=True),
-        _compilation("Qwen3-0.6B output", "bf16", 2048, 1024, is_added=True),
-        *(
-            each
-            for rows in (32, 64)
-            for each in (
-                _compilation("Llama-3.1-8B qkv", "bf16", 4096, 6144, num_rows=rows, squares=64),
-                _compilation("Llama-3.1-8B gates and ups", "bf16", 4096, 14336, silu, rows, squares=64),
-                _compilation("Llama-3.1-8B down", "bf16", 14336, 4096, num_rows=rows, is_added=True),
-                _compilation("Qwen3-0.6B output", "bf16", 2048, 1024, num_rows=rows, is_added=True),
-                _compilation("Llama-3.2-1B qkv", "fp32", 2048, 3072, num_rows=rows, squares=64),
-            )
-        ),
-        _compilation("Qwen3-0.6B qkv", "fp16", 1024, 4096, squares=16),
-        _compilation("Qwen3-0.6B qkv", "fp16", 1024, 4096, num_rows=64, squares=16),
-        _compilation("Llama-3.2-1B qkv", "fp32", 2048, 3072, squares=64),
-        _compilation("Gemma-2-9B gates and ups", "bf16", 3584, 14336, Activation.GELU_TANH_MUL),
-    ]
-
-
-def _compilation(
-    name: str,
-    dtype: str,
-    size: int,
-    num_outputs: int,
-    activation: Activation = Activation.NONE,
-    num_rows: int = 16,
-    *,
-    squares: int = 0,
-    is_added: bool = False,
-) -> Compilation:
-    num_channels = num_outputs * (1 if activation is Activation.NONE else 2)
-    tiles = formula_tiles(size, num_channels, num_rows, _FLOAT32_BYTES if dtype == "fp32" else 2, _H200)
-    pointers = {name: f"*{dtype}" for name in ("x_ptr", "weight_ptr", "output_ptr")}
-    if squares:
-        pointers |= {"norm_ptr": "*fp32", "squares_ptr": "*fp32"}
-    if is_added:
-        pointers["output_squares_ptr"] = "*fp32"
-    if tiles.splits > 1:
-        pointers |= {"partials_ptr": "*fp32", "counters_ptr": "*i32"}
-    optional = ("bias_ptr", "norm_ptr", "squares_ptr", "output_squares_ptr", "partials_ptr", "counters_ptr")
-    torch_dtype = torch.float16 if dtype == "fp16" else torch.bfloat16
-    norm = InputNorm(torch.empty(0), 0.0, squares) if squares else None
-    words = [f"product of few rows, {dtype}, {size} x {num_channels}", f"tiles {tiles.block_n} x {tiles.block_r}"]
-    words += [f"{tiles.splits} splits", name]
-    return Compilation(
-        name=", ".join(words),
-        kernel=_multiply,
-        signature=pointers | {"x_stride": "i32", "output_stride": "i32", "num_rows": "i32", "eps": "fp32"},
-        constants={name: None for name in optional if name not in pointers}
-        | _constants(size, num_outputs, activation, norm, tiles, torch_dtype)
-        | {"ADDS": is_added},
-        divisible_by_16=frozenset({*pointers, "x_stride", "output_stride"}),
-        num_warps=tiles.num_warps,
-        num_stages=tiles.num_stages,
-        expectation=Expectation(max_registers=128 if num_rows <= ROW_TILES[0] else 255, has_async_copies=True),
-    )

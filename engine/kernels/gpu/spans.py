@@ -9,7 +9,6 @@ import torch
 import triton
 import triton.language as tl
 
-from engine.kernels.gpu.compilation import Compilation, Expectation
 from engine.kernels.gpu.dependent_launch import launch_options, wait_for_previous
 from engine.kernels.step_kernels import SAMPLING_SPAN, SamplingWorkspace
 
@@ -133,31 +132,3 @@ def row_configuration(num_spans: int) -> dict[str, int]:
     """Constants and warps of a kernel with one program per row that reads the maxima and masses of all spans."""
     all_spans = triton.next_power_of_2(num_spans)
     return {"SPAN": SPAN, "ALL_SPANS": all_spans, "TILE": min(SPANS_OF_TILE, all_spans), "num_warps": NUM_WARPS}
-
-
-def shipped() -> list[Compilation]:
-    """Configurations of the first half: with temperatures (sampling) and without (log probabilities)."""
-    return [
-        Compilation(
-            name=f"scan_spans, {dtype}{'' if has_temperatures else ', temperature 1'}",
-            kernel=_scan_spans,
-            signature={
-                "logits_ptr": f"*{dtype}",
-                "temperatures_ptr": "*fp32",
-                "maxima_ptr": "*fp32",
-                "masses_ptr": "*fp32",
-                "row_stride": "i32",
-                "span_stride": "i32",
-                "vocab_size": "i32",
-            },
-            constants={"SPAN": SPAN, "SPANS": _SPANS_OF_PROGRAM}
-            | ({} if has_temperatures else {"temperatures_ptr": None}),
-            divisible_by_16=frozenset(
-                {"logits_ptr", "temperatures_ptr", "maxima_ptr", "masses_ptr", "row_stride", "vocab_size"}
-            ),
-            num_warps=4,
-            num_stages=3,
-            expectation=Expectation(max_registers=96),
-        )
-        for dtype, has_temperatures in (("bf16", True), ("fp32", True), ("fp32", False))
-    ]

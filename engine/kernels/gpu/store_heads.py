@@ -13,7 +13,6 @@ import torch
 import triton
 import triton.language as tl
 
-from engine.kernels.gpu.compilation import ARCHITECTURES, Compilation, Expectation
 from engine.kernels.gpu.dependent_launch import launch_options, wait_for_previous
 from engine.kernels.gpu.launching import launch
 from engine.kernels.step_kernels import PageScales
@@ -274,83 +273,3 @@ def _blocks(head_dim: int, half: int) -> tuple[dict[str, int], int]:
     block_heads = max((_MOST_ELEMENTS if all(parts) else elements) // max(parts), 1)
     block_heads = max(min(block_heads, 16), 32 * num_warps // min(size for size in parts if size))
     return {"BLOCK_HEADS": block_heads, "BLOCK_HALF": parts[0], "BLOCK_REST": parts[1]}, num_warps
-
-
-def shipped() -> list[Compilation]:
-    """Configurations for the heads of Llama-3.1-8B, Llama-3.2-1B, Qwen3-0.6B, Gemma-2-9B, Phi-3-mini, Pythia, GPT-2,
-    Gemma-4-E2B and DeepSeek-V2-Lite."""
-    return [
-        _compilation("bf16", "bf16", 32, 8, 128, 64, False),
-        _compilation("fp32", "fp32", 32, 8, 64, 32, False),
-        _compilation("bf16", "bf16", 16, 8, 128, 64, True),
-        _compilation("bf16", "bf16", 16, 8, 256, 128, False),
-        _compilation("bf16", "bf16", 32, 32, 96, 48, False),
-        _compilation("bf16", "bf16", 16, 16, 64, 8, False),
-        _compilation("bf16", "bf16", 12, 12, 64, 0, False),
-        _compilation("bf16", "bf16", 8, 1, 512, 256, True, norms_values=True),
-        _compilation("bf16", "i8", 8, 1, 512, 256, True, norms_values=True),
-        _compilation("bf16", None, 8, 0, 256, 128, True),
-        _compilation("bf16", None, 8, 0, 512, 256, True),
-        _compilation("bf16", "i8", 16, 8, 128, 64, True),
-        _compilation("bf16", "fp8e4nv", 32, 8, 128, 64, False),
-        _compilation("bf16", "fp8e4nv", 16, 8, 128, 64, True),
-        _compilation("bf16", "bf16", 16, 1, 576, 32, False, num_parts=1),
-    ]
-
-
-def _compilation(
-    dtype: str,
-    page_dtype: str | None,
-    num_heads: int,
-    num_kv_heads: int,
-    head_dim: int,
-    half: int,
-    has_norm: bool,
-    *,
-    norms_values: bool = False,
-    num_parts: int = 2,
-) -> Compilation:
-    """page_dtype None: query heads alone. num_parts: 1: only keys are stored."""
-    has_pages, has_scales = page_dtype is not None, page_dtype not in (None, dtype)
-    pointers = {
-        "qkv_ptr": f"*{dtype}",
-        "cos_ptr": "*fp32" if half else None,
-        "sin_ptr": "*fp32" if half else None,
-        "query_norm_ptr": "*fp32" if has_norm else None,
-        "key_norm_ptr": "*fp32" if has_norm and has_pages else None,
-        "pages_ptr": f"*{page_dtype}" if has_pages else None,
-        "page_places_ptr": "*i64",
-        "key_scale_ptr": "*fp32" if has_scales else None,
-        "value_scale_ptr": "*fp32" if has_scales else None,
-    }
-    strides = ["token_stride", "head_stride", "angle_stride"]
-    strides += ["page_stride", "page_part_stride", "page_head_stride", "page_token_stride"]
-    scale_strides = ["scale_page_stride", "scale_head_stride", "scale_token_stride"]
-    blocks, num_warps = _blocks(head_dim, half)
-    into = f"{dtype} into {page_dtype}" if has_pages else f"{dtype}, queries alone"
-    name = f"store_heads, {into}, {num_heads} and {num_kv_heads} heads of {head_dim}"
-    name += f", {2 * half} turn" + ", norms" * has_norm + ", keys alone" * (has_pages and num_parts == 1)
-    return Compilation(
-        name=name,
-        kernel=_store_heads,
-        signature={name: kind for name, kind in pointers.items() if kind is not None}
-        | {name: "i64" if name == "page_stride" else "i32" for name in strides + scale_strides}
-        | {"norm_eps": "fp32"},
-        constants={name: None for name, kind in pointers.items() if kind is None}
-        | {
-            "NUM_HEADS": num_heads,
-            "NUM_KV_HEADS": num_kv_heads,
-            "NUM_PARTS": num_parts if has_pages else 0,
-            "HEAD_DIM": head_dim,
-            "HALF": half,
-            "PAGE_TOKENS": 16,
-            "NORMS_VALUES": norms_values,
-            "LARGEST": {"i8": 127.0, "fp8e4nv": 448.0}.get(page_dtype or "", 0.0),
-        }
-        | blocks,
-        divisible_by_16=frozenset(name for name, kind in pointers.items() if kind is not None) | frozenset(strides),
-        num_warps=num_warps,
-        num_stages=3,
-        expectation=Expectation(max_registers=128),
-        architectures=tuple(a for a in ARCHITECTURES if page_dtype != "fp8e4nv" or a >= 89),
-    )

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from engine.kernels.multiprocessors import num_multiprocessors
+from engine.kernels.hardware import num_multiprocessors
 from engine.kernels.prompt_libraries.library import AttendPrompts, PromptCase, PromptRows, unsupported_pages
 
 _LEAST_CAPABILITY = (8, 0)

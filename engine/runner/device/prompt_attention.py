@@ -15,7 +15,7 @@ import torch
 from engine.attention.backend import AttentionShape
 from engine.attention.device_backend import split_workspace
 from engine.config import PromptAttentionName
-from engine.kernels.multiprocessors import num_multiprocessors
+from engine.kernels.hardware import num_multiprocessors
 from engine.kernels.operators import WorkTimer
 from engine.kernels.prompt_libraries import PromptCase, PromptKernel, PromptLibrary
 from engine.kernels.step_kernels import AttentionOptions, StepKernels

@@ -106,7 +106,7 @@ def test_measured_tiles_beat_the_formula_for_plain_shapes_on_that_architecture(
 @given(shapes(), st.sampled_from(sorted(SHARED_KIB)), st.booleans())
 def test_tiles_by_formula_are_legal_and_fit_into_shared_memory(shape: Shape, architecture: int, is_plain: bool) -> None:
     """Shared memory holds at least the queries and the tiles of keys and values in flight; what the compiler adds is
-    checked by test_ahead_of_time.py."""
+    checked by tests/benchmarks/kernels/test_machine_code.py."""
     _, dtype, page_dtype, head_dim, group_size, _ = shape
     tiles = formula_tiles(*shape, architecture, is_plain)
     assert_legal(tiles, group_size)

@@ -12,10 +12,11 @@ from engine.kernels.gpu import quantised_products
 from engine.kernels.gpu.dequantise import dequantise
 from engine.kernels.gpu.operators import GpuOperators
 from engine.kernels.gpu.packed_codes import packed
-from engine.kernels.gpu.products import Products, architecture_of
+from engine.kernels.gpu.products import Products
 from engine.kernels.gpu.quantised_product import CodeTiles, multiply
 from engine.kernels.gpu.quantised_products import QuantisedProduct, QuantisedProducts
 from engine.kernels.gpu.tuning import TABLES, ProductKey, as_entry
+from engine.kernels.hardware import architecture_of
 from tests.engine.kernels.gpu.closeness import assert_near
 from tests.engine.kernels.gpu.quantised_matrices import int4_in_another_order, int4_with_zeros
 from tests.engine.kernels.gpu.test_products import first_is_faster, first_is_slower
