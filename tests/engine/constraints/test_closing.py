@@ -100,7 +100,7 @@ def test_what_is_allowed_is_what_leaves_enough_tokens() -> None:
     vocabulary = Vocabulary(BYTES, 260, frozenset({258}))
     steering = Steering(GrammarCompiler(vocabulary))
     constraint, free = Constraint("json_schema", PAIR), Constraint("json_schema", PAIR, closes=False)
-    shortest = pair_rest(b"")
+    shortest = int(pair_rest(b""))
     for seed, most in enumerate([shortest, shortest + 1, shortest + 2, shortest + 5, shortest + 9] * 2):
         chance = random.Random(seed)
         closed, other = (opened(each, most, steering) for each in (constraint, free))
@@ -181,7 +181,8 @@ def test_thoughts_leave_room_for_the_answer(is_open: bool) -> None:
     most = fewest + len(end) + 6
     compiled = STEERING.compiler.start(constraint)
     sequence = SteeredSequence(WORDS, compiled, thinking, frozenset({STOP}), most)
-    tokens, reason = [], None
+    tokens: list[int] = []
+    reason = None
     letters = RAVEN.encode("x")[0]
     while reason is None and len(tokens) < most:
         ids = allowed(sequence)

@@ -12,15 +12,15 @@ import torch
 
 from engine.errors import CheckpointError
 from engine.kernels.torch_operators import TorchOperators
+from engine.layers.weights import ShapesOnly
 from engine.models.config_reader import ConfigReader
 from engine.models.registry import ARCHITECTURES
-from engine.models.stored_layers import ShapesOnly
 from tests.engine.checkpoints import VARIANTS, TinyModel
 from tests.engine.chunked_logits import chunked_logits
 from tests.engine.models.description import describe
 
 #: The first variant of each architecture; `make test-long` takes all.
-FIRST = list({architecture: name for name, (architecture, _) in reversed(VARIANTS.items())}.values())
+FIRST = list({architecture: name for name, (architecture, _) in reversed(list(VARIANTS.items()))}.values())
 #: Objects whose keys are left out as well.
 _NESTED = ("text_config", "rope_parameters", "rope_scaling")
 #: What is no setting of the model.

@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Callable
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -133,11 +134,11 @@ def test_on_cuda_timer_and_recorders_share_a_stream_and_products_are_summed_in_f
     before = matmul.allow_bf16_reduced_precision_reduction, matmul.allow_fp16_reduced_precision_reduction
     config = EngineConfig("a model", prompt_attention="triton", dependent_launch=dependent_launch)
     try:
-        machinery = build.build_runner(SimpleNamespace(device=device, config=config))  # type: ignore[arg-type]
+        machinery: Any = build.build_runner(SimpleNamespace(device=device, config=config))  # type: ignore[arg-type]
         assert not matmul.allow_bf16_reduced_precision_reduction
         assert not matmul.allow_fp16_reduced_precision_reduction
     finally:
         matmul.allow_bf16_reduced_precision_reduction, matmul.allow_fp16_reduced_precision_reduction = before
-    recorders = [machinery.make_recorder() for _ in range(2)]  # type: ignore[attr-defined]
-    assert {recorder._stream for recorder in recorders} == {machinery.timer._stream} == set(streams)  # type: ignore[attr-defined]
+    recorders = [machinery.make_recorder() for _ in range(2)]
+    assert {recorder._stream for recorder in recorders} == {machinery.timer._stream} == set(streams)
     assert launches.launch_options(device)["WAITS"] is dependent_launch

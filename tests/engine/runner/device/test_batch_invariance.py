@@ -3,6 +3,7 @@ any chunks, over the Triton kernels in their interpreter (on a device where ther
 
 import importlib.util
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -45,6 +46,6 @@ def test_bits_depend_neither_on_neighbours_nor_on_chunks(tmp_path: Path) -> None
         ("llama", {"weights": "int4"}, "quantised weights"),
     ],
 )
-def test_what_cannot_be_invariant_is_refused(tmp_path: Path, name: str, settings: dict[str, object], what: str) -> None:
+def test_what_cannot_be_invariant_is_refused(tmp_path: Path, name: str, settings: dict[str, Any], what: str) -> None:
     with pytest.raises(CheckpointError, match=what):
         triton_runner(small(name, tmp_path).folder, batch_invariant=True, **settings)

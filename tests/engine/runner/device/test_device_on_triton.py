@@ -121,7 +121,7 @@ def test_so_they_are_with_products_of_our_own_and_their_neighbours_in_them(
     ],
 )
 def test_so_they_are_in_steps_of_17_to_64_rows(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, num_rows: int, settings: dict[str, object]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, num_rows: int, settings: dict[str, Any]
 ) -> None:
     """All rows decode in one step, whose products are tiles of 32 or 64 rows. Other sizes are not recorded: that takes
     the interpreter minutes."""
