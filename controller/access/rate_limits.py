@@ -1,5 +1,7 @@
-"""Rate limits per address, for requests that cost something: GCRA buckets in Redis, shared by all controllers."""
+"""Rate limits per address, for requests that cost something: GCRA buckets in Redis, shared by all controllers. A
+completion that the store does not answer is limited by what its controller remembers of the bucket."""
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -11,6 +13,8 @@ from controller.store.keys import Keys
 from controller.store.store import Store
 from wire.admin import RateInForce
 from wire.errors import ApiError, ErrorCode
+
+MAX_REMEMBERED = 20_000  #: buckets of which a controller knows how full they are
 
 
 @dataclass(frozen=True)
@@ -34,6 +38,7 @@ class Charge:
     burst: int
     metrics: Metrics
     note_refusal: Callable[[], None]
+    memory: "BucketMemory"
     tell: Callable[[Remaining], None]  #: called with what remains, whether the request is allowed or not
 
     def settle(self, wait_us: int, filled_us: int) -> None:
@@ -41,6 +46,14 @@ class Charge:
 
         `filled_us`: the time after which the bucket is empty, if no request comes.
         """
+        self.memory.note(self.bucket, filled_us)
+        self._settle(wait_us, filled_us)
+
+    def settle_alone(self) -> None:
+        """Decide without the store, by what this controller knows of the bucket. Raises ApiError RATE_LIMITED."""
+        self._settle(*self.memory.take(self.bucket, self.interval_us, self.burst))
+
+    def _settle(self, wait_us: int, filled_us: int) -> None:
         num_left = (self.interval_us * self.burst - filled_us) // self.interval_us
         self.tell(Remaining(limit=self.burst, requests=max(0, num_left), reset_us=filled_us))
         self.metrics.rate_limit.labels("refused" if wait_us else "allowed").inc()
@@ -49,6 +62,33 @@ class Charge:
             raise ApiError(
                 ErrorCode.RATE_LIMITED, "Too many requests. Wait a moment.", retry_after_s=max(1.0, wait_us / 1e6)
             )
+
+
+class BucketMemory:
+    """When each bucket will be empty, as far as this controller knows: what the store said last, and what was taken
+    without it. Of at most MAX_REMEMBERED buckets; those that are empty, and the oldest ones, are forgotten first."""
+
+    def __init__(self) -> None:
+        self._empty_at: dict[str, int] = {}  #: microseconds of time.monotonic()
+
+    def note(self, bucket: str, filled_us: int) -> None:
+        """The store has said that the bucket is empty after `filled_us`."""
+        now = time.monotonic_ns() // 1000
+        self._empty_at.pop(bucket, None)
+        self._empty_at[bucket] = now + filled_us
+        if len(self._empty_at) > MAX_REMEMBERED:
+            kept = [(name, empty_at) for name, empty_at in self._empty_at.items() if empty_at > now]
+            self._empty_at = dict(kept[-MAX_REMEMBERED // 2 :])
+
+    def take(self, bucket: str, interval_us: int, burst: int) -> tuple[int, int]:
+        """As gcra.lua: 0 or the microseconds until there is a place, and the microseconds until the bucket is empty."""
+        now = time.monotonic_ns() // 1000
+        arrival = max(self._empty_at.get(bucket, now), now)
+        wait_us = arrival + interval_us - (now + interval_us * burst)
+        if wait_us > 0:
+            return wait_us, arrival - now
+        self.note(bucket, arrival + interval_us - now)
+        return 0, arrival + interval_us - now
 
 
 @dataclass(frozen=True)
@@ -91,18 +131,33 @@ class RateLimiter:
         self._metrics = metrics
         self._rates = rates
         self._note_refusal = note_refusal
+        self._memory = BucketMemory()
 
     def charge(self, client: ClientAddress, kind: str, tell: Callable[[Remaining], None] = _forget) -> Charge:
         """A charge to the bucket of this client and this `kind` of request. `tell` gets what remains."""
         rate = self._rates.of(client, kind)
         # One bucket, one rate: loopback is also the address of proxies that are not trusted, and of a local browser.
         bucket = self._keys.rate(kind, "local" if rate is self._rates.local else client.identity)
-        return Charge(
-            bucket, round(60e6 / rate.per_minute), rate.burst, self._metrics, partial(self._note_refusal, kind), tell
-        )
+        refused = partial(self._note_refusal, kind)
+        interval_us = round(60e6 / rate.per_minute)
+        return Charge(bucket, interval_us, rate.burst, self._metrics, refused, self._memory, tell)
 
-    async def check(self, client: ClientAddress, kind: str, tell: Callable[[Remaining], None] = _forget) -> None:
-        """Take a place now; `tell` gets what remains. Raises ApiError RATE_LIMITED or STORE_UNAVAILABLE."""
+    async def check(
+        self,
+        client: ClientAddress,
+        kind: str,
+        tell: Callable[[Remaining], None] = _forget,
+        *,
+        needs_store: bool = True,
+    ) -> None:
+        """Take a place now; `tell` gets what remains. Without `needs_store` this controller decides alone while the
+        store does not answer. Raises ApiError RATE_LIMITED or STORE_UNAVAILABLE."""
         charge = self.charge(client, kind, tell)
-        wait_us, filled_us = await self._store.run("check_rate", [charge.bucket], charge.interval_us, charge.burst)
+        try:
+            wait_us, filled_us = await self._store.run("check_rate", [charge.bucket], charge.interval_us, charge.burst)
+        except ApiError:
+            if needs_store:
+                raise
+            charge.settle_alone()
+            return
         charge.settle(int(wait_us), int(filled_us))

@@ -96,7 +96,8 @@ class ArenaBackend:
 
     async def tokens(self, request: Request, model: str, asked: TokensRequest) -> TokensReply:
         """As Backend.tokens; counts as a request in the caller's rate."""
-        await self._limits.check(self._addresses.of(request), "completion", partial(note_remaining, request.scope))
+        client, tell = self._addresses.of(request), partial(note_remaining, request.scope)
+        await self._limits.check(client, "completion", tell, needs_store=False)
         return await self._tokens.ask(model, asked)
 
     async def _reserve(self, request: Request, model: str) -> tuple[Lane, str]:
@@ -106,5 +107,5 @@ class ArenaBackend:
         client = self._addresses.of(request)
         salt = self._salts.of_caller(credential(request.headers), client)
         charge = self._limits.charge(client, "completion", partial(note_remaining, request.scope))
-        [lane] = await self._dispatcher.reserve([Wish(model)], "chat", charge)
+        [lane] = await self._dispatcher.reserve([Wish(model)], "chat", charge, needs_store=False)
         return lane, salt

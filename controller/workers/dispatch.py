@@ -10,6 +10,7 @@ import contextlib
 import logging
 import random
 import secrets
+import time
 from collections import Counter
 from collections.abc import Coroutine, Iterable, Sequence
 from dataclasses import dataclass
@@ -28,6 +29,7 @@ from wire.ids import WorkerId
 MAX_PICKS = 4  #: workers that may turn out to be full before the request is refused
 AFFINITY_MARGIN = 0.5  #: the worker of the last turn keeps a conversation while its load is at most this much higher
 RENEWALS_PER_LEASE = 3  #: so that a lease survives two renewals that fail
+ALONE_S = 1.0  #: after a failure of the store, requests that can do without it do not ask it for this long
 DEMAND_MS = 2000  #: after a refusal, the other kind of work leaves half of the places free for this long
 
 _logger = logging.getLogger(__name__)
@@ -53,9 +55,10 @@ class Lease:
 class Lane:
     """The lease of one running request. On failover it moves to another replica; `async with` releases it at exit."""
 
-    def __init__(self, dispatcher: "Dispatcher", lease: Lease, kind: Kind) -> None:
+    def __init__(self, dispatcher: "Dispatcher", lease: Lease, kind: Kind, *, needs_store: bool) -> None:
         self._dispatcher = dispatcher
         self._kind: Kind = kind
+        self._needs_store = needs_store
         self.lease = lease
 
     @property
@@ -69,7 +72,8 @@ class Lane:
         Raises ApiError when no replica outside `excluded` takes the request; the lane then keeps its lease.
         """
         old = self.lease
-        [lane] = await self._dispatcher.reserve([Wish(old.worker.card.name, excluded=excluded)], self._kind)
+        wish = Wish(old.worker.card.name, excluded=excluded)
+        [lane] = await self._dispatcher.reserve([wish], self._kind, needs_store=self._needs_store)
         self.lease = lane.lease
         await self._dispatcher.release(old)
 
@@ -100,6 +104,7 @@ class Dispatcher:
         self._congestion = Congestion()
         self._writes: set[asyncio.Task[None]] = set()  #: those that nothing waits for
         self._unreleased: dict[str, Lease] = {}  #: given back while the store was away
+        self._alone_until = 0.0  #: time.monotonic(): see ALONE_S
         table.on_refresh(self._on_refresh)
 
     @property
@@ -119,24 +124,26 @@ class Dispatcher:
     def has_room(self, model: str) -> bool:
         """Whether a worker of `model` has a free place, by the routing table and this controller's own changes."""
         ready = self._table.ready(model)
-        return any(self._may_get_work(worker) and self._num_leases(worker) < worker.limit for worker in ready)
+        return any(self._may_get_work(worker) and self._has_place(worker) for worker in ready)
 
-    async def reserve(self, wishes: Sequence[Wish], kind: Kind, charge: Charge | None = None) -> list[Lane]:
+    async def reserve(
+        self, wishes: Sequence[Wish], kind: Kind, charge: Charge | None = None, *, needs_store: bool = True
+    ) -> list[Lane]:
         """One lane for each wish, or none at all.
 
-        `charge` is a place in a rate limit; it is taken once, before any lease. Raises ApiError: MODEL_NOT_FOUND,
-        NO_WORKER, QUEUE_FULL, STORE_UNAVAILABLE, and with a charge RATE_LIMITED.
+        `charge` is a place in a rate limit; it is taken once, before any lease. Without `needs_store` this controller
+        decides alone while the store does not answer: by its last routing table, for as long as that routes, and by
+        what it knows of the rate limit. Raises ApiError: MODEL_NOT_FOUND, NO_WORKER, QUEUE_FULL, STORE_UNAVAILABLE, and
+        with a charge RATE_LIMITED.
         """
         if kind == "chat" and (off := next((wish.model for wish in wishes if self._table.is_off(wish.model)), None)):
             raise ApiError(ErrorCode.MODEL_NOT_FOUND, f"The model {off!r} is switched off.", param="model")
         for _ in range(MAX_PICKS):
             leases = [Lease(self._pick(wish, kind), f"{kind}-{secrets.token_hex(8)}") for wish in wishes]
-            refusal, filled_us = await self._ask_for(leases, kind, charge)
-            if charge is not None:
-                charge.settle(max(0, -refusal), filled_us)
-                charge = None
+            refusal = await self._decide(leases, kind, charge, needs_store=needs_store)
+            charge = None
             if refusal == 0:
-                return [self._hold(lease, kind) for lease in leases]
+                return [self._hold(lease, kind, needs_store=needs_store) for lease in leases]
             self._congestion.note_full(leases[refusal - 1].worker.worker_id, kind)
         raise self._queue_full(wishes[0].model)
 
@@ -149,6 +156,28 @@ class Dispatcher:
         if unaware := self._congestion.unaware(workers, kind):
             self._write_soon(self._note_demand(unaware, kind))
         return min(self._congestion.refused(model) for model in models)
+
+    async def _decide(self, leases: list[Lease], kind: Kind, charge: Charge | None, *, needs_store: bool) -> int:
+        """0, or the number (from 1) of the first lease whose worker is full. Raises ApiError RATE_LIMITED and
+        STORE_UNAVAILABLE."""
+        if needs_store or time.monotonic() >= self._alone_until:
+            try:
+                refusal, filled_us = await self._ask_for(leases, kind, charge)
+            except ApiError as error:
+                if needs_store or error.code is not ErrorCode.STORE_UNAVAILABLE:
+                    raise
+                self._alone_until = time.monotonic() + ALONE_S
+            else:
+                if charge is not None:
+                    charge.settle(max(0, -refusal), filled_us)
+                return refusal
+        if charge is not None:
+            charge.settle_alone()
+        full = (number for number, lease in enumerate(leases, start=1) if not self._has_place(lease.worker))
+        return next(full, 0)
+
+    def _has_place(self, worker: Worker) -> bool:
+        return self._num_leases(worker) < worker.limit
 
     async def _ask_for(self, leases: list[Lease], kind: Kind, charge: Charge | None) -> tuple[int, int]:
         """The answer of reserve_leases.lua."""
@@ -176,7 +205,9 @@ class Dispatcher:
         if self._held.pop(lease.lease_id, None) is not None:
             self._since_refresh[lease.worker.worker_id] -= 1
             self._congestion.note_free(lease.worker.worker_id)
-            await asyncio.shield(self._release_soon(lease))
+            removal = self._release_soon(lease)
+            if time.monotonic() >= self._alone_until:  # else it would only hold up the end of an answer
+                await asyncio.shield(removal)
 
     def _release_soon(self, lease: Lease) -> "asyncio.Task[None]":
         return self._write_soon(self._remove(lease))
@@ -187,12 +218,12 @@ class Dispatcher:
         task.add_done_callback(self._writes.discard)
         return task
 
-    def _hold(self, lease: Lease, kind: Kind) -> Lane:
+    def _hold(self, lease: Lease, kind: Kind, *, needs_store: bool) -> Lane:
         self._held[lease.lease_id] = lease
         self._since_refresh[lease.worker.worker_id] += 1
         self._breaker.chosen((lease.worker.worker_id, lease.worker.epoch))
         self._congestion.accepted(lease.worker.card.name)
-        return Lane(self, lease, kind)
+        return Lane(self, lease, kind, needs_store=needs_store)
 
     def _pick(self, wish: Wish, kind: Kind) -> Worker:
         ready = [worker for worker in self._table.ready(wish.model) if _start(worker) not in wish.excluded]

@@ -12,7 +12,7 @@ import httpx
 import pytest
 
 from tests.controller.support.arena import Arena, eventually, make_settings, of_kind, running_arena
-from tests.controller.support.fake_worker import words
+from tests.controller.support.fake_worker import FakeWorker, words
 from tests.controller.support.running import StoreProcess
 from wire.ids import BattleId
 
@@ -96,7 +96,6 @@ async def test_while_the_store_is_down_everything_answers_503_and_recovers_by_it
             ("GET", f"/arena/battles/{battle_id}/stream", None),
             ("GET", "/arena/leaderboard", None),
             ("GET", "/ready", None),
-            ("POST", "/v1/completions", {"model": "alpha", "prompt": "x"}),
         ]
         for method, path, body in requests:
             response = await arena.client.request(method, path, json=body)
@@ -115,6 +114,69 @@ async def test_while_the_store_is_down_everything_answers_503_and_recovers_by_it
         await eventually(has_workers)
         assert (await arena.vote(battle_id)).status_code == 200
         await _answered(arena)
+
+
+_CHAT = {"model": "alpha", "messages": [{"role": "user", "content": "Hi"}], "max_tokens": 5}
+
+
+async def _completion(arena: Arena) -> httpx.Response:
+    return await arena.client.post("/v1/chat/completions", json=_CHAT)
+
+
+@pytest.mark.parametrize("fault", ["stopped", "killed"])
+async def test_completions_go_on_while_the_store_is_away_and_nothing_else_does(
+    own_store: StoreProcess, fault: str
+) -> None:
+    """Streams, tokens and models too; all leases are given back, and the store counts again when it is there."""
+    async with running_arena(_settings(own_store, store_timeout_s=1.0)) as arena:
+        await arena.add_two()
+        battle_id = await _answered(arena)
+        if fault == "stopped":
+            own_store.signal(signal.SIGSTOP)
+        else:
+            own_store.kill()
+        try:
+            started = time.monotonic()
+            for _ in range(3):
+                responses = await asyncio.gather(*(_completion(arena) for _ in range(4)))
+                assert [response.status_code for response in responses] == [200] * 4, responses[0].text
+                assert responses[0].json()["choices"][0]["message"]["content"]
+                assert "x-ratelimit-remaining-requests" in responses[0].headers
+            streamed = await arena.client.post("/v1/chat/completions", json={**_CHAT, "stream": True})
+            assert streamed.text.endswith("data: [DONE]\n\n")
+            assert time.monotonic() - started < 15
+            assert (await arena.vote(battle_id)).status_code == 503
+            assert (await arena.client.post("/arena/battles", json={"mode": "anonymous"})).status_code == 503
+        finally:
+            if fault == "stopped":
+                own_store.signal(signal.SIGCONT)
+            else:
+                await asyncio.to_thread(own_store.start)
+        await eventually(lambda: _is_ready(arena))
+        await eventually(arena.has_no_leases)
+        assert (await _completion(arena)).status_code == 200
+        assert (await _vote_until_acknowledged(arena, battle_id, "a"))["vote_id"]
+
+
+async def test_the_limits_hold_while_the_store_is_away(own_store: StoreProcess) -> None:
+    """The rate of a caller goes on from what the store last said."""
+    settings = _settings(own_store, local_rate_per_minute=1, local_rate_burst=6)
+    async with running_arena(settings) as arena:
+        await arena.add_two()
+        assert [(await _completion(arena)).status_code for _ in range(3)] == [200] * 3
+        own_store.kill()
+        responses = [await _completion(arena) for _ in range(5)]
+        assert [response.status_code for response in responses] == [200, 200, 200, 429, 429]
+        assert responses[-1].json()["error"]["code"] == "rate_limited"
+        assert int(responses[-1].headers["retry-after"]) >= 30
+
+
+async def test_a_worker_gets_no_more_than_it_takes_while_the_store_is_away(own_store: StoreProcess) -> None:
+    async with running_arena(_settings(own_store)) as arena:
+        await arena.add_worker(FakeWorker("alpha", num_tokens=40, delay_s=0.02, max_running=2))
+        own_store.kill()
+        responses = await asyncio.gather(*(_completion(arena) for _ in range(4)))
+        assert sorted(response.status_code for response in responses) == [200, 200, 503, 503]
 
 
 async def test_a_store_that_hangs_blocks_no_request_for_long(own_store: StoreProcess) -> None:
