@@ -1,5 +1,6 @@
 """`agon doctor`: checks this machine for everything that Agon needs and says what to do. Changes nothing."""
 
+import json
 import os
 import platform
 import shutil
@@ -8,6 +9,7 @@ import sys
 import sysconfig
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict
 from importlib import metadata
 from pathlib import Path
 from typing import Annotated, Any
@@ -55,6 +57,7 @@ def doctor(
     role: Annotated[
         Role, typer.Option(help="What this machine shall run: the whole arena (`agon up`), or one service by itself.")
     ] = "arena",
+    as_json: Annotated[bool, typer.Option("--json", help="Print it as JSON.")] = False,
     data_dir: Annotated[Path | None, typer.Option(help="The data directory that `agon up` would use.")] = None,
 ) -> None:
     """Check this machine. Exit code 1 if the role cannot work on it."""
@@ -67,7 +70,10 @@ def doctor(
     colours = {Verdict.OK: "green", Verdict.HINT: "yellow", Verdict.PROBLEM: "red"}
     for finding in findings:
         table.add_row(finding.subject, f"[{colours[finding.verdict]}]{finding.verdict}[/]", escape(finding.text))
-    Console().print(table)
+    if as_json:
+        print(json.dumps([asdict(finding) for finding in findings], indent=2))
+    else:
+        Console().print(table)
     raise SystemExit(any(finding.verdict is Verdict.PROBLEM for finding in findings))
 
 

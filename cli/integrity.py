@@ -1,9 +1,10 @@
 """`agon integrity status | flag | unflag | run`: which votes are not rated and why, of a running arena or of a log."""
 
+import json
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Literal, cast, get_args
+from typing import Annotated, Any, Literal, cast, get_args
 
 import httpx
 import typer
@@ -93,18 +94,21 @@ def run(
     address_cap: Cap = 300,
     prompt_cap: Cap = 50,
     probation_votes: Cap = 10,
+    as_json: Annotated[bool, typer.Option("--json", help="Print it as JSON.")] = False,
     url: Url = None,
     data_dir: DataDirFlag = None,
 ) -> None:
     """Print what the judge would append to a log with these limits. Changes nothing."""
     limits = surprise_limit, voter_cap, address_cap, prompt_cap, probation_votes
     if votes is not None:
-        table = _found(read_entries(votes), *limits)
+        found = _found(read_entries(votes), *limits)
     else:
         with _connected(url, data_dir) as client:
-            table = _found((parse_log_line(line) for line in read_log(client)), *limits)
-    if table.row_count:
-        Console().print(table)
+            found = _found((parse_log_line(line) for line in read_log(client)), *limits)
+    if as_json:
+        print(json.dumps(found, indent=2))
+    elif found:
+        Console().print(_table(found))
     else:
         print("The rules find nothing that the log does not say already.")
 
@@ -144,7 +148,7 @@ def _found(
     address_cap: int,
     prompt_cap: int,
     probation_votes: int,
-) -> Table:
+) -> list[dict[str, Any]]:
     """What the rules find, with the names that the log has."""
     from controller.votes.boards.board_view import fold_log
     from controller.votes.integrity.findings import Rules, judge_votes
@@ -157,23 +161,39 @@ def _found(
                 voters.append(entry.voter)
             yield entry
 
-    table = Table()
-    for column in ("do", "flag", "about", "surprise", "votes", "how"):
-        table.add_column(column, justify="right" if column in ("surprise", "votes") else "left")
     rules = Rules(surprise_limit, voter_cap, address_cap, prompt_cap, probation_votes)
+    found: list[dict[str, Any]] = []
     for finding in judge_votes(fold_log(noted()), rules, since=0).findings:
         rows = finding.rows.tolist()
         about = f"cohort {finding.cohort}" if finding.cohort else counts.votes(len(rows))
         if finding.is_about_voter:
             about = f"voter {voters[rows[0]]}"
         surprise, number = finding.evidence.get("surprise"), finding.evidence.get("votes")
+        found.append(
+            {
+                "do": finding.action,
+                "flag": finding.flag,
+                "about": about,
+                "surprise": surprise,
+                "votes": number,
+                "how": finding.note,
+            }
+        )
+    return found
+
+
+def _table(found: list[dict[str, Any]]) -> Table:
+    table = Table()
+    for column in found[0]:
+        table.add_column(column, justify="right" if column in ("surprise", "votes") else "left")
+    for row in found:
         table.add_row(
-            finding.action,
-            finding.flag.replace("_", " "),
-            escape(about),
-            "-" if surprise is None else f"{surprise:.3g}",
-            "-" if number is None else f"{number:.0f}",
-            escape(finding.note or "-"),
+            row["do"],
+            row["flag"].replace("_", " "),
+            escape(row["about"]),
+            "-" if row["surprise"] is None else f"{row['surprise']:.3g}",
+            "-" if row["votes"] is None else f"{row['votes']:.0f}",
+            escape(row["how"] or "-"),
         )
     return table
 

@@ -153,7 +153,7 @@ def _table(view: LeaderboardView) -> Table:
     table = Table(title=f"{view.board}{style}{anchor}: {counts.votes(view.num_votes)}", title_justify="left")
     for column in ("rank", "model", "rating", "95 % interval", "votes", "won", "lost", "tied", "notes"):
         table.add_column(column, justify="left" if column in ("model", "notes") else "right")
-    for row in view.rows:
+    for row in sorted(view.rows, key=lambda row: row.lower is None):  # those without a rank stand below the others
         table.add_row(*_cells(row))
     return table
 

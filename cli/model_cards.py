@@ -28,10 +28,17 @@ DataDirFlag = Annotated[
 
 
 @app.command("cards")
-def list_cards(url: Url = None, data_dir: DataDirFlag = None) -> None:
+def list_cards(
+    as_json: Annotated[bool, typer.Option("--json", help="Print it as JSON.")] = False,
+    url: Url = None,
+    data_dir: DataDirFlag = None,
+) -> None:
     """Show every card."""
     with arena_client(controller_url(url, data_dir), None) as client:
         cards = _read(client)
+    if as_json:
+        print(BoardCards(models=tuple(cards.values())).model_dump_json(indent=2))
+        return
     table = Table("model", "provider", "parameters", "licence", "released", "retired")
     for card in cards.values():
         size = "" if card.num_parameters is None else f"{card.num_parameters:,}"

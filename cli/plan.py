@@ -68,9 +68,13 @@ def plan(
             "on CPU a worker runs small models in float32."
         ),
     ] = "auto",
-    lengths: Annotated[str, typer.Option(help="Lengths of requests in tokens, separated by commas.")] = ",".join(
-        map(str, REPORT_LENGTHS)
-    ),
+    lengths: Annotated[
+        str | None,
+        typer.Option(
+            help="Lengths of requests in tokens, separated by commas. Default: "
+            f"{', '.join(map(str, REPORT_LENGTHS))}, as far as the model's context, and the context."
+        ),
+    ] = None,
     pool_gib: Annotated[float, typer.Option(help="Size of the pool for the capacity figures, in GiB.")] = 16.0,
     max_page_tables: Annotated[int, typer.Option(min=1, help="Most page tables of one sequence.")] = MAX_PAGE_TABLES,
     vision_cache: Annotated[bool, typer.Option(help="Keep the embeddings of images in the same pool.")] = False,
@@ -118,7 +122,7 @@ def plan(
         report = plan_layers(
             model_layers.layers,
             page_tokens=page_tokens,
-            lengths=_numbers(lengths),
+            lengths=_within(model_layers.max_model_len) if lengths is None else _numbers(lengths),
             image_tokens=model_layers.image_tokens,
             max_page_tables=max_page_tables,
         )
@@ -180,6 +184,13 @@ def _print_together(models: list[tuple[str, ModelLayers]], page_tokens: int, poo
         console.print(
             "They do not fit well: a pool for each would waste less, but could not lend memory to the others."
         )
+
+
+def _within(context: int | None) -> list[int]:
+    """The usual lengths below the context, and the context itself. None: the model has no longest request."""
+    if context is None:
+        return list(REPORT_LENGTHS)
+    return [*(length for length in REPORT_LENGTHS if length < context), context]
 
 
 def _numbers(text: str) -> list[int]:

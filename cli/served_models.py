@@ -1,5 +1,7 @@
 """`agon models list | add | remove | scale | sleep | wake | move`: what the workers of a running arena serve."""
 
+import json
+import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -30,6 +32,7 @@ Name = Annotated[str, typer.Argument(help="Name of the model.")]
 Process = Annotated[
     str | None, typer.Option("--worker", help="Only in this worker process: its URL, or the id of a worker in it.")
 ]
+AsJson = Annotated[bool, typer.Option("--json", help="Print what became of it as JSON.")]
 Reason = Annotated[str, typer.Option(help="Why, for the log of actions.")]
 Url = Annotated[
     str | None, typer.Option("--controller", "--url", help="The controller. Default: the arena of the data directory.")
@@ -109,6 +112,7 @@ def add(
     on: Annotated[
         str | None, typer.Option("--on", metavar="LABEL", help="Only on machines of the cluster with this label.")
     ] = None,
+    as_json: AsJson = False,
     reason: Reason = "",
     url: Url = None,
     data_dir: DataDirFlag = None,
@@ -138,29 +142,30 @@ def add(
     if wants_own or (fleet is not None and fleet.has_machines and worker is None):
         _check_own(source)
         group = replica_group(name, source, replicas=replicas, least=least, most=most, cpus=cpus, gpus=gpus, label=on)
-        print(placed.add(group))
+        _tell_placed(name, placed.add(group), as_json=as_json)
         return
     with _admin(url, data_dir) as client:
         if fleet is not None and worker is None:
             worker = _shared_process(client, fleet)
             if worker is None:
-                print("no worker process has room for it")
-                print(placed.add(replica_group(name, source)))
+                print("no worker process has room for it", file=sys.stderr)
+                _tell_placed(name, placed.add(replica_group(name, source)), as_json=as_json)
                 return
         body = AdminAddModel(name=name, source=source, worker=worker, reason=reason)
         check(client.post("/arena/admin/served", json=body.model_dump(exclude_none=True)))
-        print(f"{name} is being loaded")
+        print(f"{name} is being loaded", file=sys.stderr)
         row = _await(client, name, {"resident", "failed"})
         if row.error is not None and fleet is not None and "+" not in source:
             act = AdminActOnModel(name=name, action="remove", worker=worker, reason=reason)
             check(client.post("/arena/admin/served/act", json=act.model_dump(exclude_none=True)))
-            print(f"the worker process refuses it: {row.error}")
-            print(placed.add(replica_group(name, source)))
+            print(f"the worker process refuses it: {row.error}", file=sys.stderr)
+            _tell_placed(name, placed.add(replica_group(name, source)), as_json=as_json)
             return
+        served = _read(client)
     if row.error is not None:
         raise CliError(row.error)
     where = "by another server" if is_hosted(source) else f"{_size(row.memory_bytes)} in memory"
-    print(f"{name} is served, {where}")
+    _tell(f"{name} is served, {where}", served, as_json=as_json)
 
 
 def _named(model: str, address: str) -> tuple[str, str]:
@@ -193,6 +198,7 @@ def scale(
     ] = None,
     least: Annotated[int | None, typer.Option("--min", min=1, help="Follow the load, with at least so many.")] = None,
     most: Annotated[int | None, typer.Option("--max", min=1, help="Follow the load, with at most so many.")] = None,
+    as_json: AsJson = False,
     data_dir: DataDirFlag = None,
 ) -> None:
     """Change the number of processes that a model has of its own, or let it follow the load between two bounds."""
@@ -200,7 +206,7 @@ def scale(
         raise CliError("give the number of replicas, or --min and --max.")
     group = PlacedModels(data_dir).scale(name, replicas, least, most)
     bounds = f", between {group.least} and {group.most} by load" if group.is_scaled else ""
-    print(f"{name}: {group.replicas} replicas{bounds}")
+    _tell_placed(name, f"{name}: {group.replicas} replicas{bounds}", as_json=as_json)
 
 
 def with_options(model: str, given: Mapping[str, object], others: Sequence[str]) -> str:
@@ -225,16 +231,21 @@ def _source(model: str) -> str:
 
 @app.command()
 def remove(
-    name: Name, worker: Process = None, reason: Reason = "", url: Url = None, data_dir: DataDirFlag = None
+    name: Name,
+    worker: Process = None,
+    as_json: AsJson = False,
+    reason: Reason = "",
+    url: Url = None,
+    data_dir: DataDirFlag = None,
 ) -> None:
     """Take a model out of the arena; it finishes its answers first. A restart does not serve it either."""
     placed = PlacedModels(data_dir)
     if url is None and worker is None and placed.has(name):
         placed.remove(name)
-        print(f"{name} finishes its answers, and its processes end then")
+        _tell_placed(name, f"{name} finishes its answers, and its processes end then", as_json=as_json)
         return
-    _act(AdminActOnModel(name=name, action="remove", worker=worker, reason=reason), url, data_dir)
-    print(f"{name} finishes its answers and is gone then")
+    served = _act(AdminActOnModel(name=name, action="remove", worker=worker, reason=reason), url, data_dir)
+    _tell(f"{name} finishes its answers and is gone then", served, as_json=as_json)
 
 
 def _action_command(action: Literal["sleep", "wake"], purpose: str, done: str) -> None:
@@ -242,10 +253,15 @@ def _action_command(action: Literal["sleep", "wake"], purpose: str, done: str) -
 
     @app.command(action, help=purpose)
     def act(
-        name: Name, worker: Process = None, reason: Reason = "", url: Url = None, data_dir: DataDirFlag = None
+        name: Name,
+        worker: Process = None,
+        as_json: AsJson = False,
+        reason: Reason = "",
+        url: Url = None,
+        data_dir: DataDirFlag = None,
     ) -> None:
-        _act(AdminActOnModel(name=name, action=action, worker=worker, reason=reason), url, data_dir)
-        print(f"{name} {done}")
+        served = _act(AdminActOnModel(name=name, action=action, worker=worker, reason=reason), url, data_dir)
+        _tell(f"{name} {done}", served, as_json=as_json)
 
 
 _action_command(
@@ -259,13 +275,24 @@ def move(
     name: Name,
     to: Annotated[str, typer.Option("--to", metavar="WORKER", help="A worker process: its URL, or an id in it.")],
     worker: Process = None,
+    as_json: AsJson = False,
     reason: Reason = "",
     url: Url = None,
     data_dir: DataDirFlag = None,
 ) -> None:
     """Load a model in another worker process, then remove it where it was."""
-    _act(AdminActOnModel(name=name, action="move", worker=worker, to=to, reason=reason), url, data_dir)
-    print(f"{name} is served by {to}")
+    served = _act(AdminActOnModel(name=name, action="move", worker=worker, to=to, reason=reason), url, data_dir)
+    _tell(f"{name} is served by {to}", served, as_json=as_json)
+
+
+def _tell(done: str, served: AdminServed, *, as_json: bool) -> None:
+    """What an action has done, or with --json what is served after it, as `list --json` prints it."""
+    print(served.model_dump_json(indent=2) if as_json else done)
+
+
+def _tell_placed(name: str, done: str, *, as_json: bool) -> None:
+    """The same of a model in processes of its own, whose state `agon cluster status --json` prints."""
+    print(json.dumps({"model": name, "placed": done}) if as_json else done)
 
 
 @contextmanager

@@ -57,6 +57,7 @@ def invite(
 @app.command("list")
 def list_invitations(
     links: Annotated[bool, typer.Option("--links", help="Print name and link of each one that holds.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print it as JSON.")] = False,
     webui: WebUi = None,
     url: Url = None,
     data_dir: DataDirFlag = None,
@@ -64,7 +65,11 @@ def list_invitations(
     """Show every invitation, also the revoked ones."""
     with _connect(url, data_dir) as client:
         answer = check(client.get("/arena/voters/invitations"))
-    invitations = InvitationList.model_validate_json(answer.content).invitations
+    found = InvitationList.model_validate_json(answer.content)
+    invitations = found.invitations
+    if as_json:
+        print(found.model_dump_json(indent=2))
+        return
     if links:
         for invitation in invitations:
             if invitation.revoked is None:

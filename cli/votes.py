@@ -1,6 +1,7 @@
 """`agon votes export | import | label | release`: the vote log of a running arena as JSON lines or Parquet, in Agon's
 schema or a public one; its categories by a model; and the log as a data set for strangers."""
 
+import json
 import re
 import sys
 from pathlib import Path
@@ -16,6 +17,7 @@ from cli.formats.schemas import Schema, SourceSchema
 from cli.transfer.arena_log import PATIENCE_S
 from cli.transfer.exports import Export
 from cli.transfer.imports import import_file
+from cli.transfer.left_out import LeftOut
 from wire.entry_ids import LOG_START
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, help="Export, import, label or release the vote log.")
@@ -24,6 +26,7 @@ Url = Annotated[str | None, typer.Option(help="The controller. Default: the aren
 DataDirFlag = Annotated[
     Path | None, typer.Option("--data-dir", help="The folder in which `agon up` stored the admin token.")
 ]
+AsJson = Annotated[bool, typer.Option("--json", help="Print the counts as JSON.")]
 Patience = Annotated[
     float, typer.Option(min=0, help="Seconds without an answer of the arena after which the command gives up.")
 ]
@@ -45,45 +48,68 @@ def export_votes(
     ] = Schema.AGON,
     after: Annotated[str, typer.Option(help="Only votes after this vote id.")] = str(LOG_START),
     conversations: Annotated[bool, typer.Option(help="Include the conversations that are still stored.")] = False,
+    as_json: AsJson = False,
     patience: Patience = PATIENCE_S,
     url: Url = None,
     data_dir: DataDirFlag = None,
 ) -> None:
     """Write the vote log, one vote per line or row, oldest first. An export to a file that was interrupted goes on when
     the command is run again."""
+    if as_json and output is None:
+        raise CliError("--json prints where the votes go: name a file with --output.")
     address = controller_url(url, data_dir)
     with arena_client(address, admin_token(data_dir)) as client:
         export = Export(client, schema, after, conversations=conversations, patience_s=patience)
         num_votes = export.to_stream(sys.stdout.buffer) if output is None else export.to_file(output)
     print(f"{counts.votes(num_votes)} exported", file=sys.stderr)
+    if as_json:
+        print(json.dumps({"exported": num_votes, "file": str(output)}))
 
 
 @app.command("import")
 def import_votes(
     source: Annotated[
-        Path, typer.Argument(metavar="FILE", help="JSON lines or Parquet; - for JSON lines from standard input.")
+        Path,
+        typer.Argument(
+            metavar="FILE", help="JSON lines, a JSON array, CSV or Parquet; - for JSON lines from standard input."
+        ),
     ],
     schema: Annotated[
         SourceSchema,
         typer.Option(
             "--format",
-            help="auto: tell it by the fields; agon: our own; arena: lmsys/chatbot_arena_conversations and "
-            "arena-human-preference-100k; arena-140k: lmarena-ai/arena-human-preference-140k; comparia: "
-            "ministere-culture/comparia-votes.",
+            help="auto: tell it by the fields; agon: our own; arena, arena-140k: what names model_a, model_b and a "
+            "winner (arenas, MT-bench, Kaggle); comparia, comparia-reactions; arena-hard; alpaca-eval; dpo. See "
+            "docs/votes.md.",
         ),
     ] = SourceSchema.AUTO,
+    skip_invalid: Annotated[
+        bool,
+        typer.Option(
+            "--skip-invalid", help="Leave out lines that are no votes, and keep them in FILE.left-out.ndjson."
+        ),
+    ] = False,
+    as_json: AsJson = False,
     patience: Patience = PATIENCE_S,
     url: Url = None,
     data_dir: DataDirFlag = None,
 ) -> None:
     """Append the votes of FILE to the log. Votes on battles that the log already has are skipped, so an import may be
     repeated. One that was interrupted goes on where it was when the command is run again."""
+    left_out = LeftOut(source) if skip_invalid else None
     with arena_client(controller_url(url, data_dir), admin_token(data_dir)) as client:
-        done = import_file(client, source, schema, patience_s=patience)
+        done = import_file(client, source, schema, patience_s=patience, left_out=left_out)
     print(
-        f"{done.imported} votes imported, {done.skipped} skipped because their battles were there already",
+        f"{done.imported} votes imported, {done.skipped} skipped because their battles were there already"
+        + ("" if left_out is None else f", {left_out}"),
         file=sys.stderr,
     )
+    if as_json:
+        told = {"imported": done.imported, "skipped": done.skipped}
+        if left_out is not None:
+            file = str(left_out.path) if left_out.count else None
+            told |= {"left_out": left_out.count, "first_lines": left_out.first_lines, "left_out_file": file}
+        print(json.dumps(told))
 
 
 @app.command("label")
@@ -103,6 +129,7 @@ def label_votes(
         ),
     ] = None,
     parallel: Annotated[int, typer.Option(min=1, max=64, help="Conversations that are labelled at a time.")] = 4,
+    as_json: AsJson = False,
     patience: Patience = PATIENCE_S,
     url: Url = None,
     data_dir: DataDirFlag = None,
@@ -126,6 +153,8 @@ def label_votes(
         f" {done.not_understood} answers were not understood",
         file=sys.stderr,
     )
+    if as_json:
+        print(json.dumps(vars(done)))
 
 
 def _category(text: str) -> tuple[str, str]:
@@ -158,6 +187,7 @@ def release_votes(
     presidio: Annotated[bool, typer.Option(help="Find personal data with Presidio, too (extra `presidio`).")] = False,
     title: Annotated[str, typer.Option(help="Title of the data card.")] = "Votes of a chat arena",
     licence: Annotated[str, typer.Option(help="Licence of the data, as the Hugging Face Hub names it.")] = "cc-by-4.0",
+    as_json: AsJson = False,
     patience: Patience = PATIENCE_S,
     url: Url = None,
     data_dir: DataDirFlag = None,
@@ -187,3 +217,6 @@ def release_votes(
         f" {sum(done.num_removed.values())} items of personal data removed; every board is recomputed and equal",
         file=sys.stderr,
     )
+    if as_json:
+        told = {"votes": done.num_votes, "conversations": done.num_conversations, "removed": dict(done.num_removed)}
+        print(json.dumps({**told, "folder": str(folder)}))

@@ -3,11 +3,16 @@
 An exported log has one record a line; a vote has no field `kind`.
 """
 
+import contextlib
 import json
+import re
+
+from pydantic import ValidationError
 
 from wire.feedback import FeedbackRecord
 from wire.judgements import Judgement
 from wire.labels import LabelRecord
+from wire.strict_json import parse_json, parse_model
 from wire.votes import VoteRecord
 
 LogRecord = VoteRecord | Judgement | FeedbackRecord | LabelRecord
@@ -17,6 +22,21 @@ _KINDS: dict[object, type[Judgement | FeedbackRecord | LabelRecord]] = {
     "feedback": FeedbackRecord,
     "label": LabelRecord,
 }
+#: Short votes are decoded by pydantic alone, four times as fast as by the strict parser, unless the pattern finds what
+#: that one refuses: numbers that do not fit, NaN, and escapes of characters that cannot be stored.
+_PLAIN_BYTES = 16_384
+_IS_SPECIAL = re.compile(rb':\s*-?(?:[0-9]{19}|[0-9.]+[eE]\+?[0-9]{3})|NaN|Infinity|\\u|"kind"|"conversations"')
+
+
+def parse_strictly(line: bytes) -> LogRecord:
+    """One line of a log that others wrote, as an import takes it. Raises ApiError INVALID_JSON or INVALID_REQUEST."""
+    if len(line) <= _PLAIN_BYTES and not _IS_SPECIAL.search(line):
+        with contextlib.suppress(ValidationError):  # what is refused is parsed again, for the reason
+            return VoteRecord.model_validate_json(line)
+    # No vote has the word, except one on a model or with a comment of that name: then it is parsed twice.
+    if b'"kind"' in line and (kind := type_of(parse_json(line))) is not VoteRecord:
+        return parse_model(kind, line)
+    return parse_model(VoteRecord, line)
 
 
 def parse_log_line(line: str | bytes) -> LogRecord:

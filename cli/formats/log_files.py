@@ -1,42 +1,50 @@
 """Files of votes, read and written an entry at a time, so that their size does not matter."""
 
 import json
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
-
-from pydantic import ValidationError
+from typing import IO
 
 from cli.errors import CliError
-from cli.formats.parquet import is_parquet, read_rows
-from cli.formats.schemas import TO_ROW, Schema, SourceSchema, detect, from_row, parse_row
-from wire.log_records import LogRecord, parse_log_line
+from cli.formats.rows import MAX_LINE_BYTES, RawRow, read_raw_rows
+from cli.formats.schemas import TO_ROW, InvalidRow, Schema, SourceSchema, as_object, detect, from_row, parse_row
+from wire.errors import ApiError
+from wire.log_records import LogRecord, parse_log_line, parse_strictly
 from wire.votes import VoteRecord
 
-MAX_LINE_BYTES = 16_000_000  #: longer ones the controller refuses
-STANDARD_INPUT = "-"
+LeaveOut = Callable[[RawRow, str], None]  #: told of a row that is no vote, and why
 
 
 @dataclass(frozen=True)
 class NumberedLine:
-    """An entry as a line of our own schema, without a line break. `number` is that of its line or row, from 1."""
+    """An entry as a line of our own schema, without a line break. `number` is that of its line or row, from 1; a row
+    may have several entries."""
 
     number: int
     text: bytes
 
 
-def read_lines(source: Path, schema: SourceSchema = SourceSchema.AUTO, *, skip: int = 0) -> Iterator[NumberedLine]:
-    """The entries of a file as lines of our own schema, without those of its first `skip` lines or rows. Raises
-    CliError with the number of a bad line."""
-    if _is_stream(source) or not _is_parquet(source):
-        yield from _lines_of_text(source, schema, skip)
-        return
-    for number, row in enumerate(read_rows(source, skip=skip), start=skip + 1):
-        schema = detect(row) if schema is SourceSchema.AUTO else schema
-        yield NumberedLine(number, _as_line(from_row(schema, row, number)))
+def read_lines(
+    source: Path, schema: SourceSchema = SourceSchema.AUTO, *, skip: int = 0, leave_out: LeaveOut | None = None
+) -> Iterator[NumberedLine]:
+    """The entries of a file as lines of our own schema, without those of its first `skip` lines or rows.
+
+    A row that is no vote is told to `leave_out`; without one it ends the reading. Raises InvalidRow with the number of
+    such a row, and CliError for a file that cannot be read.
+    """
+    for raw in read_raw_rows(source, skip=skip):
+        try:
+            if schema is SourceSchema.AUTO:
+                schema = detect(_row_of(raw))
+            lines = _lines_of(schema, raw)
+        except CliError as error:
+            if leave_out is None:
+                raise
+            leave_out(raw, str(error))
+            continue
+        for line in lines:
+            yield NumberedLine(raw.number, line)
 
 
 def read_entries(source: Path, schema: SourceSchema = SourceSchema.AUTO) -> Iterator[LogRecord]:
@@ -64,63 +72,40 @@ class LineWriter:
         return True
 
 
-def _lines_of_text(source: Path, schema: SourceSchema, skip: int) -> Iterator[NumberedLine]:
-    with _opened(source) as file:
-        for number, line in enumerate(_raw_lines(file, source), start=1):
-            if number <= skip or not line.strip():
-                continue
-            row: dict[str, Any] | None = None
-            if schema is SourceSchema.AUTO:
-                row = parse_row(line, number)
-                schema = detect(row)
-            if schema is SourceSchema.AGON and b'"kind"' not in line:
-                _check_vote(line, number)
-                yield NumberedLine(number, line)
-            else:
-                entry = from_row(schema, parse_row(line, number) if row is None else row, number)
-                yield NumberedLine(number, _as_line(entry))
+def _row_of(raw: RawRow) -> dict[str, object]:
+    if raw.error is not None:
+        raise InvalidRow(raw.error)
+    return parse_row(raw.content, raw.number) if isinstance(raw.content, bytes) else as_object(raw.content, raw.number)
 
 
-def _check_vote(line: bytes, number: int) -> None:
-    """A vote in our own schema is sent as it is. Raises CliError."""
+def _lines_of(schema: SourceSchema, raw: RawRow) -> list[bytes]:
+    if schema is SourceSchema.AGON and isinstance(raw.content, bytes):
+        _check_own(raw.content, raw.number)  # sent as it is
+        return [raw.content]
+    return [_as_line(entry, raw.number) for entry in from_row(schema, _row_of(raw), raw.number)]
+
+
+def _check_own(line: bytes, number: int) -> None:
+    """Raises InvalidRow for a line of our own schema that the controller would refuse."""
     try:
-        VoteRecord.model_validate_json(line)
-    except ValidationError:
-        from_row(SourceSchema.AGON, parse_row(line, number), number)  # raises with the reason
-        raise CliError(f"line {number} is not a vote") from None
+        parse_strictly(line)
+    except ApiError as refused:
+        from_row(SourceSchema.AGON, parse_row(line, number), number)  # raises with the better reason
+        raise InvalidRow(f"line {number} is not a vote: {refused.message}") from None
 
 
-def _raw_lines(file: IO[bytes], source: Path) -> Iterator[bytes]:
-    number = 0
-    while line := file.readline(MAX_LINE_BYTES + 1):
-        number += 1
-        if len(line) > MAX_LINE_BYTES:
-            raise CliError(f"line {number} of {source} is longer than {MAX_LINE_BYTES} bytes.")
-        yield line.removesuffix(b"\n")
-
-
-def _as_line(entry: LogRecord) -> bytes:
-    return entry.model_dump_json(exclude_none=True).encode()
-
-
-def _is_stream(source: Path) -> bool:
-    return str(source) == STANDARD_INPUT
-
-
-def _is_parquet(source: Path) -> bool:
+def _as_line(entry: LogRecord, number: int) -> bytes:
+    """Raises InvalidRow for an entry that the controller would refuse. Texts are checked for what JSON cannot hold or
+    the log cannot store, all else by the parser of the controller."""
     try:
-        return is_parquet(source)
-    except OSError as error:
-        raise CliError(f"cannot read {source}: {error.strerror}.") from None
-
-
-@contextmanager
-def _opened(source: Path) -> Iterator[IO[bytes]]:
-    if _is_stream(source):
-        yield sys.stdin.buffer
-        return
-    try:
-        with open(source, "rb") as file:
-            yield file
-    except OSError as error:
-        raise CliError(f"cannot read {source}: {error.strerror}.") from None
+        line = entry.model_dump_json(exclude_none=True).encode()
+        has_texts = isinstance(entry, VoteRecord) and entry.conversations is not None and b"\\u0000" not in line
+        checked = entry.model_copy(update={"conversations": None}) if has_texts else entry
+        parse_strictly(checked.model_dump_json(exclude_none=True).encode() if has_texts else line)
+    except ApiError as refused:
+        raise InvalidRow(f"line {number} is not a vote: {refused.message}") from None
+    except ValueError as error:  # a text with half of a surrogate pair
+        raise InvalidRow(f"line {number} is not a vote: {error}") from None
+    if len(line) > MAX_LINE_BYTES:
+        raise InvalidRow(f"line {number} is longer than {MAX_LINE_BYTES} bytes as an entry of the log.")
+    return line

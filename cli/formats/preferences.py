@@ -1,4 +1,5 @@
-"""The public schema of lmarena-ai/arena-human-preference-140k and its successors (arena-expert-5k). Pure.
+"""The public schema of lmarena-ai/arena-human-preference-140k and its successors (arena-expert-5k). Pure, and
+for exports only: arena_rows.py reads it.
 
 It differs from the older schema in names (`id`, `timestamp`, `both_bad`), and has style counts by kind. Ours are not
 divided so: an export puts them under the first kind. Messages are lists of parts.
@@ -7,7 +8,6 @@ divided so: an export puts them under the first kind. Messages are lists of part
 from datetime import UTC, datetime
 from typing import Any
 
-from cli.formats.fields import Row, conversations_of, language_of, num_turns, outcome_of, side_of, unix_time
 from wire.battles import Outcome
 from wire.chat import ChatMessage
 from wire.votes import StyleCounts, VoteRecord
@@ -32,27 +32,6 @@ def to_row(vote: VoteRecord) -> dict[str, Any]:
         "is_code": "code" in vote.categories,
         "timestamp": datetime.fromtimestamp(vote.time, UTC).replace(tzinfo=None).isoformat(timespec="microseconds"),
     }
-
-
-def from_row(row: Row, number: int) -> VoteRecord:
-    """A vote from this schema. `number` counts the rows from 1 and becomes the vote id; a row without a time, as in
-    arena-expert-5k, has the time 0. Raises ValueError, KeyError, TypeError."""
-    conversations = conversations_of(row)
-    return VoteRecord.model_validate(
-        {
-            "vote_id": f"0-{number}",
-            "battle_id": str(row["id"]),
-            "time": unix_time(row.get("timestamp") or 0),
-            "mode": "anonymous",
-            "outcome": outcome_of(row),
-            "a": side_of(row, "a"),
-            "b": side_of(row, "b"),
-            "turns": num_turns(row, conversations),
-            "voter": row.get("evaluation_session_id") or None,
-            "language": language_of(row),
-            "conversations": conversations,
-        }
-    )
 
 
 def _counts(style: StyleCounts, side: str) -> dict[str, Any]:

@@ -1,17 +1,21 @@
 """The schemas in which votes are imported and exported: which there are, how a row tells its own, and conversions."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from enum import StrEnum
 from typing import Any
 
 from pydantic import ValidationError
 
 from cli.errors import CliError
-from cli.formats import comparia, conversations, preferences
+from cli.formats import arena_rows, comparia, conversations, judged, preferences
 from cli.formats.fields import Row
 from wire.log_records import LogRecord, parse_log_values
 from wire.votes import VoteRecord
+
+
+class InvalidRow(CliError):
+    """A line or row of a file that is no vote. The message has its number."""
 
 
 class Schema(StrEnum):
@@ -30,57 +34,79 @@ class SourceSchema(StrEnum):
     ARENA = "arena"
     PREFERENCES = "arena-140k"
     COMPARIA = "comparia"
+    REACTIONS = "comparia-reactions"
+    ARENA_HARD = "arena-hard"
+    ALPACA_EVAL = "alpaca-eval"
+    DPO = "dpo"
 
 
 TO_ROW: dict[Schema, Callable[[VoteRecord], dict[str, Any]]] = {
     Schema.ARENA: conversations.to_row,
     Schema.PREFERENCES: preferences.to_row,
 }
-_FROM_ROW: dict[SourceSchema, Callable[[Row, int], LogRecord]] = {
-    SourceSchema.AGON: lambda row, number: parse_log_values(row),
-    SourceSchema.ARENA: conversations.from_row,
-    SourceSchema.PREFERENCES: preferences.from_row,
+_FROM_ROW: dict[SourceSchema, Callable[[Row, int], Sequence[LogRecord]]] = {
+    SourceSchema.AGON: lambda row, number: [parse_log_values(row)],
+    SourceSchema.ARENA: arena_rows.from_row,
+    SourceSchema.PREFERENCES: arena_rows.from_row,
     SourceSchema.COMPARIA: comparia.from_row,
+    SourceSchema.REACTIONS: comparia.reaction_from_row,
+    SourceSchema.ARENA_HARD: judged.games_from_row,
+    SourceSchema.ALPACA_EVAL: judged.annotation_from_row,
+    SourceSchema.DPO: judged.triple_from_row,
 }
+#: Fields that a row of the schema has, the most telling schema first.
+_TELLING: tuple[tuple[SourceSchema, tuple[str, ...]], ...] = (
+    (SourceSchema.AGON, ("outcome",)),
+    (SourceSchema.AGON, ("kind",)),
+    (SourceSchema.REACTIONS, ("refers_to_model",)),
+    (SourceSchema.COMPARIA, ("model_a_name",)),
+    (SourceSchema.ARENA_HARD, ("games", "model")),
+    (SourceSchema.ALPACA_EVAL, ("generator_1", "generator_2")),
+    (SourceSchema.ARENA, ("model_a", "winner", "question_id")),
+    (SourceSchema.PREFERENCES, ("model_a", "winner", "id")),
+    (SourceSchema.ARENA, ("model_a", "winner")),
+    (SourceSchema.ARENA, ("model_a", "winner_model_a")),
+    (SourceSchema.DPO, ("chosen", "rejected")),
+)
 
 
 def detect(row: Row) -> SourceSchema:
     """The schema of a row, by its fields. Raises CliError."""
-    fields = row.keys()
-    if "outcome" in fields or "kind" in fields:
-        return SourceSchema.AGON
-    if "model_a_name" in fields:
-        return SourceSchema.COMPARIA
-    if "winner" in fields and "question_id" in fields:
-        return SourceSchema.ARENA
-    if "winner" in fields and "id" in fields:
-        return SourceSchema.PREFERENCES
+    for schema, fields in _TELLING:
+        if row.keys() >= set(fields):
+            return schema
     raise CliError(
         f"the file has none of the known schemas ({', '.join(list(SourceSchema)[1:])}); its fields are "
-        f"{', '.join(sorted(map(str, fields))) or 'none'}."
+        f"{', '.join(sorted(map(str, row))) or 'none'}."
     )
 
 
-def from_row(schema: SourceSchema, row: Row, number: int) -> LogRecord:
-    """A vote, or another record of our own log. `number` counts the rows from 1. Raises CliError with the reason."""
+def from_row(schema: SourceSchema, row: Row, number: int) -> Sequence[LogRecord]:
+    """The votes of a row, or another record of our own log. `number` counts the rows from 1. Raises InvalidRow with the
+    reason."""
     try:
         return _FROM_ROW[schema](row, number)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         where = ".".join(str(part) for part in first["loc"])
-        raise CliError(f"line {number} is not a vote: {where}: {first['msg']}") from None
+        raise InvalidRow(f"line {number} is not a vote: {where}: {first['msg']}") from None
     except KeyError as error:
-        raise CliError(f"line {number} is not a vote: the field {error} is missing") from None
-    except (ValueError, TypeError, AttributeError) as error:
-        raise CliError(f"line {number} is not a vote: {error}") from None
+        raise InvalidRow(f"line {number} is not a vote: the field {error} is missing") from None
+    except (ValueError, TypeError, AttributeError, RecursionError) as error:
+        raise InvalidRow(f"line {number} is not a vote: {error}") from None
 
 
 def parse_row(line: bytes, number: int) -> dict[str, Any]:
-    """The object of a line. Raises CliError."""
+    """The object of a line. Raises InvalidRow."""
     try:
         row = json.loads(line)
-    except ValueError as error:
-        raise CliError(f"line {number} is no JSON: {error}") from None
+    except (ValueError, RecursionError) as error:
+        raise InvalidRow(f"line {number} is no JSON: {error}") from None
+    return as_object(row, number)
+
+
+def as_object(row: Any, number: int) -> dict[str, Any]:
+    """The value of a line or of an element of an array. Raises InvalidRow if it is no object."""
     if not isinstance(row, dict):
-        raise CliError(f"line {number} is not a vote: it is no JSON object")
+        raise InvalidRow(f"line {number} is not a vote: it is no JSON object")
     return row

@@ -87,14 +87,21 @@ def read_log(
 
 
 def _pieces(lines: Iterable[NumberedLine]) -> Iterator[list[NumberedLine]]:
+    """Entries of one row stay together, so that an import can go on after a row. What was read before an error is a
+    piece, too."""
     piece: list[NumberedLine] = []
     size = 0
-    for line in lines:
-        if piece and size + len(line.text) > PIECE_BYTES:
+    try:
+        for line in lines:
+            if piece and size + len(line.text) > PIECE_BYTES and line.number != piece[-1].number:
+                yield piece
+                piece, size = [], 0
+            piece.append(line)
+            size += len(line.text) + 1
+    except CliError:
+        if piece:
             yield piece
-            piece, size = [], 0
-        piece.append(line)
-        size += len(line.text) + 1
+        raise
     if piece:
         yield piece
 

@@ -8,10 +8,12 @@ from pathlib import Path
 import httpx
 
 from cli.errors import CliError
-from cli.formats.log_files import STANDARD_INPUT, read_lines
-from cli.formats.schemas import SourceSchema
+from cli.formats.log_files import read_lines
+from cli.formats.rows import STANDARD_INPUT
+from cli.formats.schemas import InvalidRow, SourceSchema
 from cli.transfer.arena_log import Sent, send_votes
 from cli.transfer.bookmark import Bookmark
+from cli.transfer.left_out import LeftOut
 
 _TELL_EVERY_S = 10.0
 
@@ -33,29 +35,41 @@ class Progress:
         )
 
 
-def import_file(client: httpx.Client, source: Path, schema: SourceSchema, *, patience_s: float) -> Progress:
+def import_file(
+    client: httpx.Client, source: Path, schema: SourceSchema, *, patience_s: float, left_out: LeftOut | None = None
+) -> Progress:
     """Append the entries of `source` to the log of the arena. Raises CliError; the same call then goes on.
 
-    After an interruption the last piece that the arena took is sent again. If the log lacks it, the log was replaced
-    meanwhile, and the import begins anew.
+    Rows that are no votes go to `left_out`; without it the first one ends the import, and what stands before it is in
+    the log. After an interruption the last piece that the arena took is sent again. If the log lacks it, the log was
+    replaced meanwhile, and the import begins anew.
     """
     bookmark = _bookmark(source, str(client.base_url), schema)
     done = Progress() if bookmark is None else _progress(bookmark)
     if done.num_read:
         print(f"going on after line {done.num_read} of {source}", file=sys.stderr)
-        last_piece = read_lines(source, schema, skip=done.checked_from)
+        last_piece = read_lines(source, schema, skip=done.checked_from, leave_out=lambda raw, reason: None)
         first = next(send_votes(client, last_piece, patience_s), None)
         if first is None or first.imported:
             print("the log has lost what was imported before: beginning anew", file=sys.stderr)
             done = Progress()
+    if left_out is not None:
+        left_out.begin(after=done.num_read)
+    lines = read_lines(source, schema, skip=done.num_read, leave_out=None if left_out is None else left_out.add)
     told_at = time.monotonic()
-    for sent in send_votes(client, read_lines(source, schema, skip=done.num_read), patience_s):
-        done = done.plus(sent)
-        if bookmark is not None:
-            bookmark.set(vars(done))
-        if time.monotonic() - told_at > _TELL_EVERY_S:
-            told_at = time.monotonic()
-            print(f"{done.num_read} lines of {source} are done", file=sys.stderr)
+    try:
+        for sent in send_votes(client, lines, patience_s):
+            done = done.plus(sent)
+            if bookmark is not None:
+                bookmark.set(vars(done))
+            if time.monotonic() - told_at > _TELL_EVERY_S:
+                told_at = time.monotonic()
+                print(f"{done.num_read} lines of {source} are done", file=sys.stderr)
+    except InvalidRow as error:
+        raise CliError(
+            f"{str(error).removesuffix('.')}. Before it {done.imported} were imported and {done.skipped} were there"
+            " already. --skip-invalid leaves out such lines and goes on."
+        ) from None
     if bookmark is not None:
         bookmark.remove()
     return done

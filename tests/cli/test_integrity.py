@@ -1,6 +1,7 @@
 """`agon integrity` against a running controller, and over an exported log."""
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -55,5 +56,8 @@ def test_a_run_over_a_log_says_what_the_judge_would_do(tmp_path: Path, capsys: p
     path.write_text("".join(record.model_dump_json(exclude_none=True) + "\n" for record in votes))
     app(args=["run", "--votes", str(path), "--voter-cap", "4"], standalone_mode=False)
     assert "3 votes" in capsys.readouterr().out
+    app(args=["run", "--votes", str(path), "--voter-cap", "4", "--json"], standalone_mode=False)
+    [found] = json.loads(capsys.readouterr().out)
+    assert (found["do"], found["flag"], found["about"]) == ("flag", "voter_cap", "3 votes")
     app(args=["run", "--votes", str(path)], standalone_mode=False)
     assert "nothing" in capsys.readouterr().out

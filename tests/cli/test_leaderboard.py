@@ -2,6 +2,7 @@
 
 import csv
 import io
+import json
 from pathlib import Path
 
 import pytest
@@ -36,6 +37,18 @@ def test_a_model_with_too_few_votes_for_an_interval_has_no_rank(
     app(args=["--recompute", "--votes", str(log(tmp_path / "log.jsonl", num_votes))], standalone_mode=False)
     rows = [[cell.strip() for cell in line.split("\u2502")[1:3]] for line in capsys.readouterr().out.splitlines()]
     assert first_cells in rows
+
+
+def test_models_without_a_rank_stand_below_the_others(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = log(tmp_path / "log.jsonl", 60)
+    stray = json.loads(path.read_text().splitlines()[0])
+    for side, model in (("a", "robin"), ("b", "owl")):  # 1000.0 each, between the two that have a rank
+        stray[side]["model"] = model
+    path.write_text(path.read_text() + json.dumps({**stray, "battle_id": "b-x", "outcome": "tie"}) + "\n")
+    app(args=["--recompute", "--votes", str(path)], standalone_mode=False)
+    rows = [[cell.strip() for cell in line.split("\u2502")[1:3]] for line in capsys.readouterr().out.splitlines()]
+    models = [row[1] for row in rows if row and row[1] in ("raven", "finch", "owl", "robin")]
+    assert models == ["raven", "finch", "owl", "robin"]
 
 
 def test_an_anchor_and_the_rows_as_csv(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from cli.main import main
 from engine.memory.planning.model_configs import CONFIGS
+from engine.memory.planning.planner import REPORT_LENGTHS
 
 
 def plan(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
@@ -99,3 +100,9 @@ def test_several_models_share_one_large_page(capsys: pytest.CaptureFixture[str])
     text = plan(capsys, "llama-3.1-8b", "--model", "gemma-3-12b")
     assert "One pool for 2 models" in text
     assert "gemma-3-12b" in text
+
+
+def test_the_plan_ends_at_the_context_of_the_model(capsys: pytest.CaptureFixture[str]) -> None:
+    lengths = plan_data(capsys, "demo_models/raven")["lengths"]
+    assert lengths == [*(length for length in REPORT_LENGTHS if length < 1024), 1024]
+    assert plan_data(capsys, "demo_models/raven", "--lengths", "2000")["lengths"] == [2000]

@@ -91,7 +91,9 @@ async def test_models_are_listed_added_put_to_sleep_woken_moved_and_removed(
     shown = capsys.readouterr().out
     assert "fir is served" in shown
     assert "asleep" in shown
-    await run(two, "wake", "fir")
+    await run(two, "wake", "fir", "--json")
+    woken = json.loads(capsys.readouterr().out)
+    assert {row["name"]: row["residence"] for row in woken["processes"][1]["models"]}["fir"] == "resident"
     assert two.states()[1]["fir"] == "resident"
     await run(two, "move", "fir", "--to", two.urls[0])
     await eventually(lambda: "fir" not in two.states()[1])
@@ -131,7 +133,8 @@ async def test_a_model_that_no_process_can_share_gets_one_of_its_own(
 
     async def add(model: str) -> str:
         await asyncio.to_thread(app, args=["add", model, "--data-dir", str(tmp_path)], standalone_mode=False)
-        return capsys.readouterr().out
+        said = capsys.readouterr()
+        return said.err + said.out
 
     async with answering(tmp_path, fleet):
         said = await add("fir=lab/broken")

@@ -1,6 +1,7 @@
 """`agon voters` against a running controller."""
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -47,6 +48,9 @@ async def test_a_voter_is_invited_listed_and_revoked(arena: Arena, capsys: pytes
     assert capsys.readouterr().out == "ada is not invited any more\n"
     await _run(arena, "list")
     assert "staff" in capsys.readouterr().out
+    await _run(arena, "list", "--json")
+    [listed] = json.loads(capsys.readouterr().out)["invitations"]
+    assert (listed["name"], listed["cohort"]) == ("ada", "staff")
     assert (await arena.client.post(f"/arena/voters/join/{token}")).status_code == 404
 
 

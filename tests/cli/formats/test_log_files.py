@@ -156,3 +156,62 @@ def test_a_damaged_parquet_file_is_an_error_with_its_name(tmp_path: Path) -> Non
     path.write_bytes(b"PAR1 and nothing else")
     with pytest.raises(CliError, match=r"cannot read .*log.parquet"):
         list(read_lines(path))
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("[1]", "line 1 is not a vote"),
+        ('[{"winner": "tie"} {}]', "element 1 of the array in .* is followed by '{'"),
+        ('[{"winner": "tie",]', "element 1 of the array in .* is no JSON"),
+        ('[{"winner": "tie"}', "the array in .* has no end after element 1"),
+        ("[", "the array in .* has no end after element 0"),
+    ],
+)
+def test_a_damaged_array_says_where(tmp_path: Path, text: str, reason: str) -> None:
+    path = tmp_path / "votes.json"
+    path.write_text(text)
+    with pytest.raises(CliError, match=reason):
+        list(read_lines(path, leave_out=None if "1]" in text else lambda raw, reason: None))
+
+
+def test_an_empty_array_has_no_rows(tmp_path: Path) -> None:
+    path = tmp_path / "votes.json"
+    path.write_bytes(b"\xef\xbb\xbf \n[ ]")
+    assert list(read_lines(path)) == []
+
+
+_ODD = (
+    b"",
+    b"{",
+    b"\xff\xfe",
+    b"[1]",
+    b"null",
+    b'{"model_a": "x"}',
+    b"[" * 100_000,
+    json.dumps({**to_row(record()), "winner": "nobody"}).encode(),
+    json.dumps({**to_row(record()), "model_a": "raven"}).encode(),
+    json.dumps({**to_row(record()), "tstamp": "NaN"}).encode(),
+    json.dumps({**to_row(record()), "turn": 10**30}).encode(),
+    json.dumps({**to_row(record()), "judge": "\ud800"}).encode(),
+    json.dumps({**to_row(record()), "judge": "\x00"}).encode(),
+)
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_odd_lines_are_left_out_wherever_they_stand(tmp_path: Path, first: bool) -> None:
+    good = [json.dumps(to_row(record(battle_id=f"b-{number}"))).encode() for number in range(3)]
+    path = tmp_path / "votes.ndjson"
+    path.write_bytes(b"\n".join([*_ODD, *good] if first else [*good, *_ODD]))
+    left: list[int] = []
+    lines = list(read_lines(path, leave_out=lambda raw, reason: left.append(raw.number)))
+    assert len(lines) == 3
+    assert left == [number + (0 if first else 3) for number in range(2, len(_ODD) + 1)]
+
+
+def test_a_row_of_a_table_with_other_cells_than_the_header_is_left_out(tmp_path: Path) -> None:
+    path = tmp_path / "train.csv"
+    path.write_text("id,model_a,model_b,winner\n1,x,y,tie\n2,x,y\n3,x,y,tie,z\n4,x,y,model_a\n")
+    left: list[int] = []
+    lines = list(read_lines(path, leave_out=lambda raw, reason: left.append(raw.number)))
+    assert ([line.number for line in lines], left) == ([1, 4], [2, 3])

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from cli.errors import CliError
-from cli.formats import conversations, preferences
+from cli.formats import arena_rows, conversations
 from cli.formats.fields import messages_of, unix_time
 from cli.formats.schemas import TO_ROW, Schema, SourceSchema, detect, from_row
 from wire.battles import Outcome
@@ -82,7 +82,7 @@ _ROWS: dict[str, tuple[SourceSchema, dict[str, Any]]] = {
 def test_a_row_of_a_public_data_set_is_recognised_and_read(name: str) -> None:
     schema, row = _ROWS[name]
     assert detect(row) is schema
-    vote = from_row(schema, row, number=3)
+    [vote] = from_row(schema, row, number=3)
     assert isinstance(vote, VoteRecord)
     assert (vote.vote_id, vote.battle_id, vote.time, vote.voter) == ("0-3", "q1", 1700000000.5, "arena_user_7")
     assert (vote.a.model, vote.b.model, vote.mode, vote.turns, vote.flags) == ("finch", "raven", "anonymous", 1, ())
@@ -93,13 +93,13 @@ def test_a_row_of_a_public_data_set_is_recognised_and_read(name: str) -> None:
 
 
 def test_style_counts_by_kind_are_summed() -> None:
-    vote = preferences.from_row(_ROWS["arena-human-preference-140k"][1], number=1)
+    [vote] = arena_rows.from_row(_ROWS["arena-human-preference-140k"][1], number=1)
     assert vote.a.style == StyleCounts(tokens=11, headers=1, lists=2, bold=3)
     assert vote.b.style == StyleCounts(tokens=22)
 
 
 def test_a_row_without_style_counts_has_none() -> None:
-    vote = conversations.from_row(_ROWS["chatbot_arena_conversations"][1], number=1)
+    [vote] = arena_rows.from_row(_ROWS["chatbot_arena_conversations"][1], number=1)
     assert (vote.a.style, vote.b.style) == (StyleCounts(), StyleCounts())
 
 
@@ -109,7 +109,7 @@ def test_what_a_public_schema_can_say_survives_both_ways(schema: Schema, outcome
     vote = record(outcome=outcome, conversations={"a": _TEXTS, "b": _TEXTS})
     row = TO_ROW[schema](vote)
     assert detect(row) == schema.value
-    back = from_row(SourceSchema(schema.value), row, number=1)
+    [back] = from_row(SourceSchema(schema.value), row, number=1)
     assert isinstance(back, VoteRecord)
     kept = ("battle_id", "time", "outcome", "turns", "voter", "language", "conversations")
     assert {name: getattr(back, name) for name in kept} == {name: getattr(vote, name) for name in kept}
@@ -119,7 +119,7 @@ def test_what_a_public_schema_can_say_survives_both_ways(schema: Schema, outcome
 
 
 def test_votes_on_named_models_stay_unrated_in_the_older_schema() -> None:
-    back = conversations.from_row(conversations.to_row(record(mode="named", flags=("named",))), number=1)
+    [back] = arena_rows.from_row(conversations.to_row(record(mode="named", flags=("named",))), number=1)
     assert (back.mode, back.flags) == ("named", ("named",))
 
 
@@ -163,8 +163,8 @@ def test_a_missing_field_is_named() -> None:
 
 
 def test_fields_of_no_known_schema_are_named() -> None:
-    with pytest.raises(CliError, match="its fields are chosen, rejected"):
-        detect({"chosen": "x", "rejected": "y"})
+    with pytest.raises(CliError, match="its fields are chosen, refused"):
+        detect({"chosen": "x", "refused": "y"})
 
 
 @pytest.mark.parametrize(

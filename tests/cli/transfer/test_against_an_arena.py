@@ -11,6 +11,7 @@ from cli.formats.schemas import Schema, SourceSchema
 from cli.transfer.exports import Export
 from cli.transfer.imports import import_file
 from tests.cli.formats.test_schemas import record
+from tests.cli.transfer.planted import import_twice
 from tests.controller.support.arena import ADMIN_TOKEN, Arena, make_settings, running_arena
 from tests.controller.support.running import running_store
 from wire.entry_ids import LOG_START
@@ -63,3 +64,7 @@ async def test_a_log_in_a_public_schema_is_imported(tmp_path: Path, schema: Sche
             assert await asyncio.to_thread(_import, arena, tmp_path / "public") == (1, 0)
             [vote] = await arena.vote_log()
     assert (vote["battle_id"], vote["outcome"], vote["a"]["model"], vote["voter"]) == ("b-1", "a", "finch", "v-1")
+
+
+async def test_odd_rows_are_left_out_with_their_lines_and_a_second_run_adds_nothing() -> None:
+    await import_twice(3000)

@@ -13,6 +13,7 @@ from cli.formats.schemas import Schema, SourceSchema
 from cli.transfer import arena_log, exports
 from cli.transfer.exports import Export
 from cli.transfer.imports import import_file
+from cli.transfer.left_out import LeftOut
 from tests.cli.formats.test_schemas import record
 from wire.entry_ids import LOG_START, entry_order
 from wire.errors import ApiError, ErrorCode
@@ -147,6 +148,43 @@ def test_a_refused_line_is_found_in_the_file(log_file: Path) -> None:
     client = httpx.Client(base_url="http://arena", transport=httpx.MockTransport(lambda _: answer))
     with pytest.raises(CliError, match=r"Line 2 is not a vote.*counted from line 1 of the file"):
         import_file(client, log_file, SourceSchema.AUTO, patience_s=60)
+
+
+def _spoil(path: Path, *numbers: int) -> None:
+    lines = path.read_bytes().splitlines()
+    for number in numbers:
+        lines[number - 1] = b'{"outcome": "a"}'
+    path.write_bytes(b"\n".join(lines) + b"\n")
+
+
+def test_the_votes_before_an_odd_line_are_in_the_log(arena: ArenaLog, log_file: Path) -> None:
+    _spoil(log_file, 12)
+    with pytest.raises(CliError, match=r"line 12 is not a vote.*Before it 11 were imported.*--skip-invalid"):
+        import_file(arena.client, log_file, SourceSchema.AUTO, patience_s=60)
+    assert list(arena.votes) == [f"b-{number}" for number in range(1, 12)]
+
+
+@pytest.mark.parametrize("interrupted", [False, True])
+def test_odd_lines_are_left_out_once_also_after_an_interruption(
+    arena: ArenaLog, log_file: Path, interrupted: bool
+) -> None:
+    _spoil(log_file, 2, 12, 20)
+    if interrupted:
+        arena.faults = ["", "", "interrupt"]
+        with pytest.raises(KeyboardInterrupt):
+            import_file(arena.client, log_file, SourceSchema.AUTO, patience_s=60, left_out=LeftOut(log_file))
+    left_out = LeftOut(log_file)
+    done = import_file(arena.client, log_file, SourceSchema.AUTO, patience_s=60, left_out=left_out)
+    assert (len(arena.votes), done.imported + done.skipped, left_out.count) == (17, 17, 3)
+    kept = [json.loads(line) for line in left_out.path.read_text().splitlines()]
+    assert [entry["line"] for entry in kept] == left_out.first_lines == [2, 12, 20]
+    assert kept[0]["row"] == '{"outcome": "a"}'
+    assert "vote_id: Field required" in kept[0]["reason"]
+
+
+def test_nothing_left_out_leaves_no_file(arena: ArenaLog, log_file: Path) -> None:
+    import_file(arena.client, log_file, SourceSchema.AUTO, patience_s=60, left_out=LeftOut(log_file))
+    assert [path.name for path in log_file.parent.iterdir()] == [log_file.name]
 
 
 def _export(arena: ArenaLog, schema: Schema = Schema.AGON) -> Export:
