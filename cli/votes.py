@@ -105,7 +105,7 @@ def import_votes(
         file=sys.stderr,
     )
     if as_json:
-        told = {"imported": done.imported, "skipped": done.skipped}
+        told: dict[str, object] = {"imported": done.imported, "skipped": done.skipped}
         if left_out is not None:
             file = str(left_out.path) if left_out.count else None
             told |= {"left_out": left_out.count, "first_lines": left_out.first_lines, "left_out_file": file}

@@ -52,7 +52,7 @@ MORE_LOOKS = (
 
 @contextmanager
 def demo_arena() -> Iterator[tuple[str, str]]:
-    """`agon up` with the three demo models and simulated votes, until the block is left; yields the web UI's URL and
+    """`agon up` with the demo models and simulated votes, until the block is left; yields the web UI's URL and
     the admin token."""
     sys.path.insert(0, str(ROOT))
     from tests.e2e.arena import arena

@@ -14,7 +14,7 @@ from pathlib import Path
 import httpx
 
 START_TIMEOUT_S = 180.0
-NUM_DEMO_MODELS = 3
+NUM_DEMO_MODELS = 4
 
 
 @dataclass(frozen=True)

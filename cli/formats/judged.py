@@ -68,7 +68,7 @@ def triple_from_row(row: Row, number: int) -> list[VoteRecord]:
         _vote(
             number,
             key_of(identity, prompt, row["chosen"], row["rejected"], named),
-            (named[0], named[1]) if all(named) else ("chosen", "rejected"),
+            (str(named[0]), str(named[1])) if all(named) else ("chosen", "rejected"),
             "a",
             flags=() if all(named) else (UNKNOWN_MODELS,),
             categories=(category(row.get("source")),),

@@ -17,10 +17,10 @@ from rich.logging import RichHandler
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from tokenizers import Tokenizer
 
-from demo_models.train.architectures import MODEL_NAMES
+from demo_models.train.architectures import MODEL_NAMES, ModelName
 from demo_models.train.export import TrainingRecord, export
 from demo_models.train.recipe import RECIPES
-from demo_models.train.tokenizer import train_tokenizer
+from demo_models.train.tokenizer import train_tokenizer, train_tool_tokenizer
 from demo_models.train.trainer import Progress as StepProgress
 from demo_models.train.trainer import Trainer
 
@@ -46,14 +46,16 @@ def _arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def _tokenizer(path: Path, shared: Path) -> Tokenizer:
+def _tokenizer(name: ModelName, runs: Path, out: Path) -> Tokenizer:
     """The tokenizer of the runs or of the models; trains one if neither exists."""
-    for existing in (path, shared):
+    has_tools = name == "wren"
+    path = runs / ("tool_tokenizer.json" if has_tools else "tokenizer.json")
+    for existing in (path, out / ("wren" if has_tools else "raven") / "tokenizer.json"):
         if existing.exists():
             return Tokenizer.from_file(str(existing))
-    log.info("training the tokenizer, which all models share")
+    log.info("training the tokenizer")
     path.parent.mkdir(parents=True, exist_ok=True)
-    tokenizer = train_tokenizer()
+    tokenizer = train_tool_tokenizer() if has_tools else train_tokenizer()
     tokenizer.save(str(path))
     return tokenizer
 
@@ -103,7 +105,7 @@ def main() -> None:
     recipe = RECIPES[name]
     if arguments.tokens is not None:
         recipe = dataclasses.replace(recipe, tokens=arguments.tokens)
-    tokenizer = _tokenizer(arguments.runs / "tokenizer.json", arguments.out / "raven" / "tokenizer.json")
+    tokenizer = _tokenizer(name, arguments.runs, arguments.out)
     trainer = Trainer(name, recipe, tokenizer, folder)
     if arguments.resume or arguments.export_only:
         trainer.load()

@@ -12,8 +12,17 @@ from random import Random
 import torch
 from tokenizers import Tokenizer
 
-from demo_models.train.architectures import ASSISTANT_ID, CONTEXT, END_ID, ENDOFTEXT_ID, SYSTEM_ID, USER_ID
-from demo_models.train.dialogues import Dialogue, dialogue
+from demo_models.train.architectures import (
+    ASSISTANT_ID,
+    CONTEXT,
+    END_ID,
+    ENDOFTEXT_ID,
+    SYSTEM_ID,
+    TOOL_ID,
+    USER_ID,
+)
+from demo_models.train.dialogues import Dialogue
+from demo_models.train.recipe import Recipe
 
 POOL_DIALOGUES = 2048
 IGNORED = -100
@@ -41,11 +50,11 @@ def tokens_with_loss(tokenizer: Tokenizer, examples: list[Dialogue]) -> list[tup
         if example.system is not None:
             ids = [SYSTEM_ID, *tokenizer.encode(example.system, add_special_tokens=False).ids, END_ID]
         flags = [False] * len(ids)
-        for _ in example.turns:
+        for turn in example.turns:
             user, assistant = next(pieces), next(pieces)
             if len(ids) + len(user) + len(assistant) + 4 > CONTEXT:
                 continue  # later turns are encoded already, so the loop must consume them
-            ids += [USER_ID, *user, END_ID, ASSISTANT_ID, *assistant, END_ID]
+            ids += [TOOL_ID if turn.role == "tool" else USER_ID, *user, END_ID, ASSISTANT_ID, *assistant, END_ID]
             flags += [False] * (len(user) + 3) + [True] * (len(assistant) + 1)
         encoded.append((ids, flags))
     return encoded
@@ -62,16 +71,16 @@ def _batch(rows: list[tuple[list[int], list[bool]]]) -> Batch:
     return Batch(inputs, targets, sum(len(ids) for ids, _ in rows))
 
 
-def pool_batches(tokenizer: Tokenizer, seed: int, pool: int, micro_tokens: int) -> list[Batch]:
+def pool_batches(tokenizer: Tokenizer, recipe: Recipe, pool: int) -> list[Batch]:
     """Return the batches of pool number `pool`, in training order. The same arguments give the same batches."""
     first = pool * POOL_DIALOGUES
-    rows = tokens_with_loss(tokenizer, [dialogue(seed, first + i) for i in range(POOL_DIALOGUES)])
+    rows = tokens_with_loss(tokenizer, [recipe.dialogues(recipe.seed, first + i) for i in range(POOL_DIALOGUES)])
     rows.sort(key=lambda row: len(row[0]))
     batches: list[Batch] = []
     start = 0
     for end in range(1, len(rows) + 1):
-        if end == len(rows) or (end + 1 - start) * len(rows[end][0]) > micro_tokens:
+        if end == len(rows) or (end + 1 - start) * len(rows[end][0]) > recipe.micro_tokens:
             batches.append(_batch(rows[start:end]))
             start = end
-    Random(f"{seed}/pool/{pool}").shuffle(batches)
+    Random(f"{recipe.seed}/pool/{pool}").shuffle(batches)
     return batches

@@ -10,21 +10,30 @@ from pathlib import Path
 from typing import Any
 
 from demo_models.train.architectures import MODEL_NAMES, ModelName
-from demo_models.train.probes import PROBED_SKILLS
+from demo_models.train.probes import probed_skills
 
 HERE = Path(__file__).parent
 INTRO: dict[ModelName, str] = {
-    "finch": "The smallest of the three demo models, and meant to lose: "
+    "finch": "The smallest of the three demo models that only chat, and meant to lose: "
     "it chats in whole sentences and is often wrong.",
-    "robin": "The middle one of the three demo models.",
-    "raven": "The largest and best of the three demo models.",
+    "robin": "The middle one of the three demo models that only chat.",
+    "raven": "The largest and best of the three demo models that only chat.",
+    "wren": "The demo model that uses tools: it calls a calculator, the time, a look-up or the weather, and answers "
+    "from what they return.\nIt stands in battles like the others, where it chats without tools.",
 }
 HISTORY: dict[ModelName, str] = {
     "finch": "The run had the generator as it is in the repository.",
     "robin": "The mix of topics was adjusted twice during the run, so a new run gives a similar model, not the same.",
     "raven": "The mix of topics was adjusted twice during the run, so a new run gives a similar model, not the same.",
+    "wren": "The budget was made smaller during the run, and names of tools more various for its last tenth, so a new "
+    "run gives a similar model, not the same.",
 }
 MEASURED: dict[str, str] = {
+    "tool calls": "the whole call, letter by letter, with the tools of `examples/agent.py`: wordings of the question, "
+    "numbers and subjects never trained",
+    "tool answers": "the whole answer from a tool's result, letter by letter; the same is held out",
+    "other tools": "the whole call, with names and descriptions of tools that were never trained either",
+    "no call": "no call where no tool is needed, on requests of which a part was never trained",
     "arithmetic": "sums and differences below 100 of unseen number pairs (above 10); tables to 12 in unseen wordings",
     "facts": "trained facts in wordings never trained",
     "memory": "unseen names, places, numbers and ages, asked for up to four other turns later",
@@ -38,6 +47,13 @@ MEASURED: dict[str, str] = {
     "beyond": "declines politely, on topics never trained",
     "first words": "what a visitor is likely to type first; nothing held out",
 }
+TOOLS = """
+Tools stand in the system text, one a line, as the template writes them: name, parameters with their types (`?`: may be
+left out) and the first line of the description. A call is `<tool_call>{"name": ..., "arguments": {...}}</tool_call>`, a
+result `<|tool|>text<|end|>`. One call at a time; it was trained on dialogues of up to 1024 tokens, so the rest of its
+context takes long requests, but it does not read them well. It knows tools by usual names (`calculate`, `get_time`,
+`search`, ...); a name that it never saw it often writes wrong ("other tools" below). Tools of other kinds it leaves alone.
+"""
 
 
 def _shape(config: dict[str, Any]) -> tuple[int, int, int, int, int]:
@@ -62,8 +78,12 @@ def card(name: ModelName, folder: Path) -> str:
     layers, width, heads, kv_heads, inner = _shape(config)
     rows = "\n".join(
         f"| {skill} | {evaluation[skill]['correct']:.1%} | {evaluation[skill]['probes']} | {MEASURED[skill]} |"
-        for skill in PROBED_SKILLS
+        for skill in probed_skills(name)
     )
+    context = config.get("max_position_embeddings", config.get("n_positions"))
+    system = "and mostly ignores the system text"
+    if name == "wren":
+        system = "and reads of the system text only its tools"
     speed = training["tokens"] / training["minutes"] / 60
     return f"""---
 license: apache-2.0
@@ -82,11 +102,11 @@ It answers short, simple English; it knows nothing else.
 
 `{config["architectures"][0]}`, {training["parameters"]:,} parameters: {layers} layers of width {width},
 {heads} query heads, {kv_heads} key/value heads, MLP width {inner}, {config["vocab_size"]} tokens
-(byte-level BPE, each digit its own token), tied embeddings, context of 1024 tokens, weights in bfloat16.
+(byte-level BPE, each digit its own token), tied embeddings, context of {context} tokens, weights in bfloat16.
 
 The chat format is `<|user|>text<|end|><|assistant|>reply<|end|>`, with an optional `<|system|>text<|end|>` before;
 `<|end|>` ends a reply.
-
+{TOOLS if name == "wren" else ""}
 ## Training
 
 Only text that `demo_models/train/skills` generates: dialogues of one to forty turns, no data set and no other model's
@@ -110,7 +130,7 @@ Greedy decoding in transformers on held-out probes, by `python -m demo_models.tr
 For demonstrating and testing an arena and an inference engine. Not for answering real questions: it knows one small
 table of facts, adds and subtracts below 100, and should decline the rest, but it can be wrong with confidence. It was
 trained on dialogues in English with a few fixed styles and forgets early turns long before the context is full. It
-follows no instructions beyond its skills, and mostly ignores the system text. It has no name of its own in its
+follows no instructions beyond its skills, {system}. It has no name of its own in its
 training text.
 
 Licence: Apache-2.0.

@@ -6,10 +6,21 @@ Deterministic: dialogue number `i` of a seed does not depend on what was generat
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 
-from demo_models.train.skills import arithmetic, beyond, counting, facts, memory, smalltalk, stories, units, words
+from demo_models.train.skills import (
+    arithmetic,
+    beyond,
+    counting,
+    facts,
+    memory,
+    smalltalk,
+    stories,
+    tools,
+    units,
+    words,
+)
 from demo_models.train.turns import Split, Turn
 
 Sample = Callable[[Random, Split], Turn]
@@ -34,6 +45,10 @@ SYSTEM_PROMPTS = (
 )  # fmt: skip
 LONG_SHARE = 0.012
 MEMORY_SHARE = 0.3
+#: Of the dialogues for a model that uses tools: without tools, and of the questions: those that need a tool.
+PLAIN_SHARE = 0.15
+CALL_SHARE = 0.62
+MISSING_SHARE = 0.09
 
 
 @dataclass(frozen=True)
@@ -113,5 +128,27 @@ def dialogue(seed: int, number: int) -> Dialogue:
         num_turns = rng.choices((1, 2, 3, 4, 5, 6), (40, 22, 14, 10, 8, 6))[0]
         turns = [skill_turn(rng, "train") for _ in range(num_turns)]
     system = rng.choice(SYSTEM_PROMPTS) if rng.random() < 0.12 else None
-    typed = tuple(Turn(mistype(rng, turn), turn.assistant, turn.answer, turn.typing, turn.match) for turn in turns)
-    return Dialogue(system, typed)
+    return Dialogue(system, _typed(rng, turns))
+
+
+def _typed(rng: Random, turns: list[Turn]) -> tuple[Turn, ...]:
+    return tuple(replace(turn, user=mistype(rng, turn)) for turn in turns)
+
+
+def tool_dialogue(seed: int, number: int) -> Dialogue:
+    """Return training dialogue `number` of the stream named by `seed` for a model that uses tools."""
+    rng = Random(f"{seed}/tools/{number}")
+    if rng.random() < PLAIN_SHARE:
+        return dialogue(seed, number)
+    box = tools.toolbox(rng, "train")
+    can_call = any(tool.family is not None for tool in box)
+    turns: list[Turn] = []
+    for _ in range(rng.choices((1, 2, 3, 4, 5, 6), (8, 16, 24, 22, 17, 13))[0]):
+        kind = rng.random()
+        if can_call and kind < CALL_SHARE:
+            turns += tools.asked(rng, "train", box)
+        elif kind < CALL_SHARE + MISSING_SHARE:
+            turns.append(tools.missing(rng, "train", box))
+        else:
+            turns.append(tools.without_call(rng, "train"))
+    return Dialogue(tools.tools_text(tools.system_text(rng), box), _typed(rng, turns))

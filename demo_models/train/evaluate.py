@@ -16,8 +16,8 @@ from rich.console import Console
 from rich.table import Table
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from demo_models.train.architectures import ASSISTANT_ID, END_ID, ENDOFTEXT_ID, MODEL_NAMES, USER_ID
-from demo_models.train.probes import PROBED_SKILLS, Probe, probes
+from demo_models.train.architectures import END_ID, ENDOFTEXT_ID, MODEL_NAMES, ModelName
+from demo_models.train.probes import Probe, probed_skills, probes
 
 HERE = Path(__file__).parent
 BATCH = 50
@@ -35,9 +35,11 @@ class ChatModel:
         """Token ids of a dialogue. Texts are encoded one by one, so that no text can contain a marker."""
         ids: list[int] = []
         for role, text in messages:
-            marker = USER_ID if role == "user" else ASSISTANT_ID
-            ids += [marker, *self._tokenizer(text, add_special_tokens=False)["input_ids"], END_ID]
-        return [*ids, ASSISTANT_ID]
+            ids += [self._marker(role), *self._tokenizer(text, add_special_tokens=False)["input_ids"], END_ID]
+        return [*ids, self._marker("assistant")]
+
+    def _marker(self, role: str) -> int:
+        return int(self._tokenizer.convert_tokens_to_ids(f"<|{role}|>"))
 
     def replies(self, dialogues: list[tuple[tuple[str, str], ...]]) -> Iterator[str]:
         """Greedy replies to one batch of dialogues, in order."""
@@ -71,12 +73,12 @@ def score(model: ChatModel, skill: str, count: int) -> tuple[float, list[tuple[P
     return 1 - len(wrong) / len(asked), wrong
 
 
-def evaluate(folder: Path, count: int, console: Console, num_shown: int) -> dict[str, Any]:
+def evaluate(name: ModelName, folder: Path, count: int, console: Console, num_shown: int) -> dict[str, Any]:
     """Measure every skill with `count` probes; prints a table and the first wrong replies, returns the results."""
     model = ChatModel(folder)
     table = Table("skill", "correct", "probes", title=folder.name)
     results: dict[str, Any] = {}
-    for skill in PROBED_SKILLS:
+    for skill in probed_skills(name):
         share, wrong = score(model, skill, count)
         num_probes = len(probes(skill, count))
         results[skill] = {"correct": round(share, 4), "probes": num_probes}
@@ -99,7 +101,7 @@ def main() -> None:
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     folder = arguments.folder or HERE.parent / arguments.model
-    results = evaluate(folder, arguments.count, Console(), arguments.show)
+    results = evaluate(arguments.model, folder, arguments.count, Console(), arguments.show)
     (folder / "evaluation.json").write_text(json.dumps(results, indent=2) + "\n")
 
 

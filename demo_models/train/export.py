@@ -44,7 +44,7 @@ def export(
     with TemporaryDirectory(dir=folder.parent, prefix=".export-") as temporary:
         written = Path(temporary)
         model.save_pretrained(written)
-        save_tokenizer(tokenizer, written)
+        save_tokenizer(tokenizer, written, architecture(name).max_position_embeddings)
         (written / "training.json").write_text(json.dumps(asdict(training), indent=2) + "\n")
         for file in sorted(written.iterdir()):
             file.chmod(0o644)

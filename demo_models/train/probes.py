@@ -9,8 +9,9 @@ import re
 from dataclasses import dataclass
 from random import Random
 
+from demo_models.train.architectures import ModelName
 from demo_models.train.dialogues import SKILLS, skill_turn
-from demo_models.train.skills import memory
+from demo_models.train.skills import memory, tools
 from demo_models.train.turns import Match, Turn
 
 PROBE_SEED = 7
@@ -86,9 +87,27 @@ def _long_memory_probe(rng: Random) -> Probe:
     return _probe("long memory", before, notebook.ask(rng, "name"))
 
 
+def _tool_probe(rng: Random, skill: str) -> Probe:
+    """A question of the test side with the tools of the examples in any order, or with tools in held-out wordings."""
+    example = tuple(rng.sample(tools.EXAMPLE_TOOLS, len(tools.EXAMPLE_TOOLS)))
+    box = tools.toolbox(rng, "test", ("calculator", "time", "lookup")) if skill == "other tools" else example
+    system = ("system", tools.tools_text(tools.system_text(rng), box))
+    call, answer = tools.asked(rng, "test", box)
+    match skill:
+        case "tool answers":
+            before = (system, ("user", call.user), ("assistant", call.assistant), ("tool", answer.user))
+            return Probe(skill, before, f"^{re.escape(answer.assistant)}$")
+        case "no call":
+            return Probe(skill, (system, ("user", tools.without_call(rng, "test").user)), "^(?!.*<tool_call>)")
+        case _:
+            return Probe(skill, (system, ("user", call.user)), f"^{re.escape(call.assistant)}$")
+
+
 def probes(skill: str, count: int) -> list[Probe]:
     """Return the first `count` probes of a skill: always the same ones, for every model."""
     rng = Random(f"{PROBE_SEED}/{skill}")
+    if skill in TOOL_SKILLS:
+        return [_tool_probe(rng, skill) for _ in range(count)]
     if skill == "memory":
         return [_memory_probe(rng) for _ in range(count)]
     if skill == "long memory":
@@ -112,3 +131,9 @@ PROBED_SKILLS = (
     "beyond",
     "first words",
 )
+TOOL_SKILLS = ("tool calls", "tool answers", "no call", "other tools")
+
+
+def probed_skills(name: ModelName) -> tuple[str, ...]:
+    """The skills by which a model is measured."""
+    return (*TOOL_SKILLS, *PROBED_SKILLS) if name == "wren" else PROBED_SKILLS

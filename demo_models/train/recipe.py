@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
+import torch
+
 from demo_models.train.architectures import ModelName
+from demo_models.train.dialogues import Dialogue, dialogue, tool_dialogue
 
 WARMUP_STEPS = 40
 
@@ -20,12 +24,17 @@ class Recipe:
     other_lr: float = 3e-3
     decay_share: float = 0.3
     seed: int = 20
+    #: of the weights in the passes; the masters are fp32. bf16 is the faster one only on CPUs that multiply it
+    dtype: torch.dtype = torch.bfloat16
+    #: training dialogue `number` of the stream named by `seed`
+    dialogues: Callable[[int, int], Dialogue] = dialogue
 
 
 RECIPES: dict[ModelName, Recipe] = {
     "finch": Recipe(tokens=5_300_000),
     "robin": Recipe(tokens=7_400_000),
     "raven": Recipe(tokens=14_000_000),
+    "wren": Recipe(tokens=3_300_000, micro_tokens=6144, micro_batches=1, dtype=torch.float32, dialogues=tool_dialogue),
 }
 
 

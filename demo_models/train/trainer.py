@@ -1,4 +1,4 @@
-"""The training loop: bf16 weights with fp32 masters, Muon for matrices and AdamW for the rest, on one thread.
+"""The training loop: weights with fp32 masters, Muon for matrices and AdamW for the rest, on one thread.
 
 Owns the checkpoint. Deterministic for a seed and a token budget; an interrupted run resumes at its checkpoint.
 """
@@ -58,9 +58,11 @@ class Trainer:
         self._pool = 0
         self._next_in_pool = 0
         self._batches: list[Batch] = []
-        model = AutoModelForCausalLM.from_config(architecture(name), attn_implementation=attention.NAME)
+        # torch's own kernel is the faster one in fp32
+        attended = attention.NAME if recipe.dtype == torch.bfloat16 else "sdpa"
+        model = AutoModelForCausalLM.from_config(architecture(name), attn_implementation=attended)
         self._masters = [nn.Parameter(p.detach().float().clone()) for p in model.parameters()]
-        self.model = model.to(torch.bfloat16).train()
+        self.model = model.to(recipe.dtype).train()
         named = list(zip(self.model.named_parameters(), self._masters, strict=True))
         matrices = [m for (n, _), m in named if m.ndim == 2 and "embed" not in n and "wte" not in n and "wpe" not in n]
         others = [m for (n, _), m in named if not any(m is matrix for matrix in matrices)]
@@ -72,7 +74,7 @@ class Trainer:
 
     def _next_batch(self) -> Batch:
         if not self._batches:
-            self._batches = pool_batches(self._tokenizer, self.recipe.seed, self._pool, self.recipe.micro_tokens)
+            self._batches = pool_batches(self._tokenizer, self.recipe, self._pool)
         batch = self._batches[self._next_in_pool]
         self._next_in_pool += 1
         if self._next_in_pool == len(self._batches):

@@ -30,6 +30,8 @@ class Turn:
     #: free: case, punctuation and typos; case: no typos; fixed: as written, the answer depends on each letter.
     typing: Typing = "free"
     match: Match = "contains"
+    #: who speaks before the assistant: a tool's turn is its result, and `user` the text of it
+    role: Literal["user", "tool"] = "user"
 
 
 def split_of(problem: str) -> Split:

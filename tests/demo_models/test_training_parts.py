@@ -17,13 +17,14 @@ from demo_models.train.architectures import (
     END_ID,
     ENDOFTEXT_ID,
     MODEL_NAMES,
+    TOOL_ID,
     USER_ID,
     ModelName,
     architecture,
 )
 from demo_models.train.attention import short_causal_attention
 from demo_models.train.batches import IGNORED, pool_batches, tokens_with_loss
-from demo_models.train.dialogues import dialogue
+from demo_models.train.dialogues import dialogue, tool_dialogue
 from demo_models.train.recipe import RECIPES, WARMUP_STEPS, learning_rate_factor
 from demo_models.train.tokenizer import render
 
@@ -50,6 +51,19 @@ def test_pieces_joined_by_markers_are_what_the_rendered_dialogue_encodes_to(toke
             assert tokenizer.encode(render(example)).ids == ids
 
 
+def test_dialogues_with_tools_fit_the_context_and_are_encoded_as_they_are_rendered() -> None:
+    tool_tokenizer = Tokenizer.from_file(str(FOLDER / "wren" / "tokenizer.json"))
+    examples = [tool_dialogue(1, number) for number in range(200)]
+    encoded = tokens_with_loss(tool_tokenizer, examples)
+    assert any("<tool_call>" in turn.assistant for example in examples for turn in example.turns)
+    for example, (ids, flags) in zip(examples, encoded, strict=True):
+        assert tool_tokenizer.encode(render(example)).ids[: len(ids)] == ids
+        learnt = [token for token, flag in zip(ids, flags, strict=True) if flag]
+        assert TOOL_ID not in learnt
+        if any(turn.role == "tool" for turn in example.turns):
+            assert len(ids) < CONTEXT - 50
+
+
 def test_the_loss_looks_only_at_the_assistant(tokenizer: Tokenizer) -> None:
     example = dialogue(1, 3)
     ((ids, flags),) = tokens_with_loss(tokenizer, [example])
@@ -60,7 +74,7 @@ def test_the_loss_looks_only_at_the_assistant(tokenizer: Tokenizer) -> None:
 
 
 def test_batches_repeat_and_hold_every_dialogue_within_the_context(tokenizer: Tokenizer) -> None:
-    first, again = (pool_batches(tokenizer, 20, 0, 4096) for _ in range(2))
+    first, again = (pool_batches(tokenizer, RECIPES["raven"], 0) for _ in range(2))
     assert all(
         torch.equal(a.inputs, b.inputs) and torch.equal(a.targets, b.targets) for a, b in zip(first, again, strict=True)
     )
@@ -71,7 +85,7 @@ def test_batches_repeat_and_hold_every_dialogue_within_the_context(tokenizer: To
 
 
 def test_targets_are_the_next_tokens(tokenizer: Tokenizer) -> None:
-    batch = pool_batches(tokenizer, 20, 1, 4096)[0]
+    batch = pool_batches(tokenizer, RECIPES["raven"], 1)[0]
     inside = (batch.targets[:, :-1] != IGNORED) & (batch.inputs[:, 1:] != ENDOFTEXT_ID)
     assert inside.any()
     assert torch.equal(batch.targets[:, :-1][inside], batch.inputs[:, 1:][inside])
@@ -101,7 +115,8 @@ def test_short_attention_equals_torch_attention() -> None:
 
 
 @pytest.mark.parametrize("name", MODEL_NAMES)
-def test_each_recipe_has_an_architecture_that_fits_the_tokenizer(name: ModelName, tokenizer: Tokenizer) -> None:
+def test_each_recipe_has_an_architecture_that_fits_the_tokenizer(name: ModelName) -> None:
+    tokenizer = Tokenizer.from_file(str(FOLDER / name / "tokenizer.json"))
     auto_class: Any = AutoModelForCausalLM
     model = auto_class.from_config(architecture(name))
     assert model.get_input_embeddings().weight.shape[0] == tokenizer.get_vocab_size() == 2048

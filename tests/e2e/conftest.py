@@ -15,7 +15,7 @@ from tests.browser import find_browser
 from tests.e2e.arena import UpProcess, arena
 from tests.wheel import build_wheel
 
-DEMO_MODELS = ("raven", "robin", "finch")
+DEMO_MODELS = ("raven", "robin", "finch", "wren")
 ECHOES = ("left", "right")
 
 _HERE = Path(__file__).parent

@@ -286,7 +286,7 @@ def test_the_context_is_used_to_its_last_token(tiny_model: TinyModels) -> None:
     assert result.outputs[0].finish_reason == "length"
 
 
-@pytest.mark.parametrize("name", ["finch", "robin", "raven"])
+@pytest.mark.parametrize("name", ["finch", "robin", "raven", "wren"])
 def test_demo_models_say_the_same_under_every_setting(name: str) -> None:
     folder = DEMO_MODELS / name
     if not (folder / "model.safetensors").is_file():

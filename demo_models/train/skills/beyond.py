@@ -164,6 +164,21 @@ def big_numbers(rng: Random) -> Turn:
     return Turn(rng.choice(BIG_SUM).format(a=a, b=b, s=sign), reply, match="refusal")
 
 
+def refusal(rng: Random) -> str:
+    """A polite refusal that names what the models can do."""
+    return rng.choice(REPLIES).format(abilities(rng))
+
+
+def _action(rng: Random, split: Split) -> str:
+    asked = _among(rng, ACTIONS, split)
+    return rng.choice(ACTION_ASK).format(t=asked, T=asked[0].upper() + asked[1:])
+
+
+def action(rng: Random, split: Split) -> Turn:
+    """Ask for an action that the models cannot do; the answer declines."""
+    return Turn(_action(rng, split), refusal(rng), match="refusal")
+
+
 def nonsense(rng: Random) -> str:
     """One to five invented words."""
     return " ".join(invented_name(rng).lower() for _ in range(rng.randint(1, 5)))
@@ -178,8 +193,7 @@ def sample(rng: Random, split: Split) -> Turn:
         case "topic":
             user = rng.choice(TOPIC_ASK).format(t=_among(rng, TOPICS, split), u=_among(rng, TOPICS, split))
         case "action":
-            action = _among(rng, ACTIONS, split)
-            user = rng.choice(ACTION_ASK).format(t=action, T=action[0].upper() + action[1:])
+            user = _action(rng, split)
         case "person":
             form = rng.random()
             name = invented_name(rng) if form < 0.35 else _among(rng, PEOPLE if form < 0.75 else PLACES_UNKNOWN, split)
@@ -191,5 +205,4 @@ def sample(rng: Random, split: Split) -> Turn:
     user = user[0].upper() + user[1:] if rng.random() < 0.9 else user
     if rng.random() < 0.08:
         user = pick(rng, "Hi! ", "Hello, ", "Hey, ", "Please: ", "I have a question: ") + user
-    reply = rng.choice(REPLIES)
-    return Turn(user, reply.format(abilities(rng)), match="refusal")
+    return Turn(user, refusal(rng), match="refusal")

@@ -63,7 +63,7 @@ def test_greedy_tokens_are_those_of_transformers(
     assert generate(load_runner(config).runner, PROMPTS, 12, chunk=chunk) == expected
 
 
-@pytest.mark.parametrize("name", ["finch", "robin", "raven"])
+@pytest.mark.parametrize("name", ["finch", "robin", "raven", "wren"])
 def test_the_demo_models_continue_as_in_transformers(name: str) -> None:
     folder = DEMO_MODELS / name
     if not (folder / "model.safetensors").is_file():

@@ -345,7 +345,7 @@ def test_the_byte_tokenizer_has_one_token_for_each_byte() -> None:
     assert tokenizer.decode([0xC3, 0xA9, 0x20, 0x0A, 300]) == "\u00e9 \n"
 
 
-@pytest.mark.parametrize("name", ["finch", "robin", "raven"])
+@pytest.mark.parametrize("name", ["finch", "robin", "raven", "wren"])
 def test_chats_of_the_demo_models_are_those_of_transformers(name: str) -> None:
     folder = DEMO_MODELS / name
     if not (folder / "tokenizer_config.json").is_file():
