@@ -275,6 +275,11 @@ class Settings(StoreSettings, ServiceSettings):
         description="Models whose mean rating is 1000 and against which intervals are, separated by commas: with an "
         "anchor no newcomer moves the ratings of the others. Empty: all models with an interval.",
     )
+    undrawn_models: Names = Field(
+        default=(),
+        description="Models that battles do not draw, separated by commas, until an administrator gives them a weight. "
+        "They answer behind /v1 and to visitors who choose them.",
+    )
     boards_dir: Annotated[Path | None, BeforeValidator(lambda value: value or None)] = Field(
         default=None,
         description="Folder of checkpoints of the boards, from which a controller starts without reading the whole "

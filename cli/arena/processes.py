@@ -29,6 +29,7 @@ from wire.served_models import MAX_MODELS
 from wire.sizes import is_size
 
 DRAIN_S = 30.0  #: how long a worker may continue the answers that it has begun
+TOOL_DEMOS = frozenset({"wren"})  #: demo models that answer for agents and hardly chat
 _STOP_MARGIN_S = 5.0
 #: Exit codes of our services that say that another start would fail in the same way.
 _BAD_SETTINGS, _BAD_CHECKPOINT = frozenset({2}), frozenset({3})
@@ -213,6 +214,13 @@ def demo_models() -> tuple[ModelSource, ...]:
     )
 
 
+def _undrawn(settings: ArenaSettings) -> dict[str, str]:
+    """Which models battles do not draw: the demo model that is for tools, unless the environment says."""
+    served = set(settings.models) & {model for model in demo_models() if model.name in TOOL_DEMOS}
+    names = os.environ.get("AGON_UNDRAWN_MODELS") or ",".join(model.name for model in served)
+    return {"AGON_UNDRAWN_MODELS": names} if names else {}
+
+
 def check_models(settings: ArenaSettings, kept: Collection[str]) -> None:
     """Raise CliError for flags that do not go together. `kept`: models that were added while the arena ran before."""
     if settings.cluster is not None:
@@ -309,6 +317,7 @@ def _controller(
             "AGON_JOURNAL_DIR": _folder("AGON_JOURNAL_DIR", data_dir.journal(settings.redis_url)),
             "AGON_BOARDS_DIR": _folder("AGON_BOARDS_DIR", data_dir.boards(settings.redis_url)),
             "AGON_PROCESSES_FILE": str(data_dir.processes_file),
+            **_undrawn(settings),
         },
         log_path=data_dir.logs / "controller.log",
         probe=http_probe(client, f"{settings.controller_url}/ready"),

@@ -10,7 +10,7 @@ from wire.chat import ChatMessage
 from wire.votes import VotedSide, VoteRecord
 
 ARENA_HARD_BASELINE = "gpt-4-0314"  #: of Arena-Hard 0.1, whose rows do not name it
-#: Of a pair that does not say which models wrote it. Such votes are not rated.
+#: The flag of a pair that does not say which models wrote it. Such votes are not rated.
 UNKNOWN_MODELS = "unknown_models"
 _SCORES: dict[str, Outcome] = {"A>>B": "a", "A>B": "a", "A=B": "tie", "B=A": "tie", "B>A": "b", "B>>A": "b"}
 

@@ -60,7 +60,7 @@ def _line_rows(file: IO[bytes], source: Path) -> Iterator[RawRow]:
 
 
 def _array_rows(file: IO[bytes], source: Path) -> Iterator[RawRow]:
-    """The elements of an array, counted from 1. What is no JSON ends it: nobody can tell where the next one begins."""
+    """The elements of an array, counted from 1. What is no JSON ends it: where the next one begins is unknown."""
     decode = codecs.getincrementaldecoder("utf-8-sig")().decode
     decoder = json.JSONDecoder()
     text, number, has_begun = "", 0, False

@@ -7,7 +7,7 @@ import contextlib
 import hashlib
 import json
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, cast
 
 from pydantic import ValidationError
@@ -24,6 +24,7 @@ from wire.notices import Notice
 REFRESH_S: Final = 2.0
 MAX_NOTICES: Final = 50
 _NO_SWITCH: Final = ModelSwitch()
+_UNDRAWN: Final = ModelSwitch(weight=0.0)
 _URGENCY: Final = {"critical": 0, "warning": 1, "info": 2}
 
 _logger = logging.getLogger(__name__)
@@ -31,12 +32,16 @@ _logger = logging.getLogger(__name__)
 
 class ArenaState:
     """Owns the key `admin_state`, which it changes through the log of actions. `file_terms`: the terms where the
-    administrator has set none. Methods that change something raise ApiError STORE_UNAVAILABLE."""
+    administrator has set none; `undrawn`: models whose weight is 0 until they are given another. Methods that change
+    something raise ApiError STORE_UNAVAILABLE."""
 
-    def __init__(self, store: Store, keys: Keys, actions: ActionLog, *, file_terms: str = "") -> None:
+    def __init__(
+        self, store: Store, keys: Keys, actions: ActionLog, *, file_terms: str = "", undrawn: Sequence[str] = ()
+    ) -> None:
         self._store = store
         self._keys = keys
         self._actions = actions
+        self._undrawn = frozenset(undrawn)
         self._stored: dict[str, str] = {}
         self._switches: dict[str, ModelSwitch] = {}
         self._drained: frozenset[str] = frozenset()
@@ -66,7 +71,7 @@ class ArenaState:
 
     def is_off(self, model: str) -> bool:
         """Whether the model takes nothing new."""
-        return not self._switches.get(model, _NO_SWITCH).is_on
+        return not self._switch(model).is_on
 
     def is_drained(self, worker_id: str) -> bool:
         """Whether the worker gets no new work."""
@@ -74,13 +79,20 @@ class ArenaState:
 
     def weight(self, model: str) -> float:
         """The model's weight in the draw; 0: it is not drawn."""
-        return self._switches.get(model, _NO_SWITCH).weight
+        return self._switch(model).weight
+
+    def _switch(self, model: str) -> ModelSwitch:
+        return self._switches.get(model) or self._unset(model)
+
+    def _unset(self, model: str) -> ModelSwitch:
+        """What holds for a model that was never switched."""
+        return _UNDRAWN if model in self._undrawn else _NO_SWITCH
 
     async def set_model(self, model: str, wanted: SetModel, actor: Actor) -> ModelSwitch:
         """Switch a model on or off, and weigh it."""
         switch = ModelSwitch(is_on=wanted.is_on, weight=wanted.weight)
         values = switch.model_dump()
-        stored = "" if switch == _NO_SWITCH else switch.model_dump_json()
+        stored = "" if switch == self._unset(model) else switch.model_dump_json()
         await self._actions.append(actor, "set_model", model, values, wanted.reason, sets=(f"model:{model}", stored))
         await self.refresh()
         return switch

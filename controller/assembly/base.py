@@ -42,7 +42,7 @@ def build_base(settings: Settings, metrics: Metrics, store: Store) -> Base:
     """Build what has no part of this application below it but the store."""
     keys = Keys(settings.key_prefix)
     actions = ActionLog(store, keys)
-    state = ArenaState(store, keys, actions, file_terms=settings.terms())
+    state = ArenaState(store, keys, actions, file_terms=settings.terms(), undrawn=settings.undrawn_models)
     # A controller without a voter key takes the admin token: all controllers of the arena have it.
     salts = CacheSalts(settings.voter_key.get_secret_value() or settings.admin_token.get_secret_value())
     durability = DurabilityWatch(

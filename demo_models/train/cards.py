@@ -19,7 +19,8 @@ INTRO: dict[ModelName, str] = {
     "robin": "The middle one of the three demo models that only chat.",
     "raven": "The largest and best of the three demo models that only chat.",
     "wren": "The demo model that uses tools: it calls a calculator, the time, a look-up or the weather, and answers "
-    "from what they return.\nIt stands in battles like the others, where it chats without tools.",
+    "from what they return.\nBattles of `agon up` do not draw it (`AGON_UNDRAWN_MODELS`), because it hardly chats "
+    "beyond greetings: it is there for `/v1`.",
 }
 HISTORY: dict[ModelName, str] = {
     "finch": "The run had the generator as it is in the repository.",
@@ -52,7 +53,7 @@ Tools stand in the system text, one a line, as the template writes them: name, p
 left out) and the first line of the description. A call is `<tool_call>{"name": ..., "arguments": {...}}</tool_call>`, a
 result `<|tool|>text<|end|>`. One call at a time; it was trained on dialogues of up to 1024 tokens, so the rest of its
 context takes long requests, but it does not read them well. It knows tools by usual names (`calculate`, `get_time`,
-`search`, ...); a name that it never saw it often writes wrong ("other tools" below). Tools of other kinds it leaves alone.
+`search`, ...); a name that it never saw it often writes wrong ("other tools" below). Other tools it leaves alone.
 """
 
 
@@ -81,8 +82,10 @@ def card(name: ModelName, folder: Path) -> str:
         for skill in probed_skills(name)
     )
     context = config.get("max_position_embeddings", config.get("n_positions"))
+    knows = "it knows one small table of facts, adds and subtracts below 100,"
     system = "and mostly ignores the system text"
     if name == "wren":
+        knows = "without its tools it greets and thanks,"
         system = "and reads of the system text only its tools"
     speed = training["tokens"] / training["minutes"] / 60
     return f"""---
@@ -127,11 +130,11 @@ Greedy decoding in transformers on held-out probes, by `python -m demo_models.tr
 
 ## Use and limits
 
-For demonstrating and testing an arena and an inference engine. Not for answering real questions: it knows one small
-table of facts, adds and subtracts below 100, and should decline the rest, but it can be wrong with confidence. It was
-trained on dialogues in English with a few fixed styles and forgets early turns long before the context is full. It
-follows no instructions beyond its skills, {system}. It has no name of its own in its
-training text.
+For demonstrating and testing an arena and an inference engine. Not for answering real questions:
+{knows} and should decline the rest, but it can be
+wrong with confidence. It was trained on dialogues in English with a few fixed styles and forgets early turns long
+before the context is full. It follows no instructions beyond its skills, {system}.
+It has no name of its own in its training text.
 
 Licence: Apache-2.0.
 """

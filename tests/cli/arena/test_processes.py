@@ -233,6 +233,24 @@ async def test_one_worker_process_has_all_models_unless_they_are_to_be_isolated(
     assert folder.models_file("lab/raven").name == "models-lab%2Fraven.json"
 
 
+@pytest.mark.parametrize(
+    ("models", "named", "undrawn"),
+    [(["mine=org/mine"], None, "wren"), (["wren=org/wren"], None, None), (["mine=org/mine"], "mine", "mine")],
+)
+async def test_battles_do_not_draw_the_demo_model_for_tools(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, models: list[str], named: str | None, undrawn: str | None
+) -> None:
+    if named is not None:
+        monkeypatch.setenv("AGON_UNDRAWN_MODELS", named)
+    folder = DataDir(tmp_path / "data")
+    folder.create()
+    chosen = settings(tmp_path, redis_url="redis://host", models=parse_models(models))
+    async with httpx.AsyncClient() as client:
+        stages = build_stages(chosen, folder, folder.secrets(), None, client)
+    [controller] = [spec for stage in stages for spec in stage if spec.name == "controller"]
+    assert controller.environment.get("AGON_UNDRAWN_MODELS") == undrawn
+
+
 def test_models_are_served_beside_the_demos_unless_these_are_not_wanted(model_folder: Path) -> None:
     demos = {model.name for model in demo_models()}
     assert "finch" in demos

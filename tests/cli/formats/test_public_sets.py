@@ -92,7 +92,7 @@ def test_search_arena_has_no_ids_and_rows_without_a_vote() -> None:
 
 @pytest.mark.parametrize("indent", [None, 2])
 def test_an_array_as_fastchat_writes_it_is_read_by_elements(tmp_path: Path, indent: int | None) -> None:
-    rows = [{**CLEAN_BATTLE, "tstamp": float(number), "pad": "]} ü" * 5000} for number in range(200)]
+    rows = [{**CLEAN_BATTLE, "tstamp": float(number), "pad": "]} \u00fc" * 5000} for number in range(200)]
     path = tmp_path / "clean_battle_20240814.json"
     path.write_text(json.dumps(rows, indent=indent, ensure_ascii=False))
     votes = [entry for entry in read_entries(path) if isinstance(entry, VoteRecord)]

@@ -71,6 +71,16 @@ async def test_a_model_of_weight_zero_is_not_drawn_but_may_be_chosen(arena: Aren
     await arena.create("alpha", "gamma")
 
 
+async def test_an_undrawn_model_is_drawn_when_an_administrator_gives_it_a_weight(open_arena: Any) -> None:
+    async with open_arena(undrawn_models=("gamma",)) as arena:
+        await add_three(arena)
+        assert await drawn(arena) == {"alpha", "beta"}
+        await switch(arena, "gamma", weight=1)
+        assert await drawn(arena) == {"alpha", "beta", "gamma"}
+        await switch(arena, "gamma", weight=0)
+        assert await drawn(arena) == {"alpha", "beta"}
+
+
 async def test_the_probability_of_a_battle_follows_the_weights(open_arena: Any) -> None:
     async with open_arena(pairing="uniform") as arena:
         await add_three(arena)
