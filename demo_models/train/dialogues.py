@@ -17,6 +17,7 @@ from demo_models.train.skills import (
     memory,
     smalltalk,
     stories,
+    toolboxes,
     tools,
     units,
     words,
@@ -140,7 +141,7 @@ def tool_dialogue(seed: int, number: int) -> Dialogue:
     rng = Random(f"{seed}/tools/{number}")
     if rng.random() < PLAIN_SHARE:
         return dialogue(seed, number)
-    box = tools.toolbox(rng, "train")
+    box = toolboxes.toolbox(rng, "train")
     can_call = any(tool.family is not None for tool in box)
     turns: list[Turn] = []
     for _ in range(rng.choices((1, 2, 3, 4, 5, 6), (8, 16, 24, 22, 17, 13))[0]):
@@ -151,4 +152,4 @@ def tool_dialogue(seed: int, number: int) -> Dialogue:
             turns.append(tools.missing(rng, "train", box))
         else:
             turns.append(tools.without_call(rng, "train"))
-    return Dialogue(tools.tools_text(tools.system_text(rng), box), _typed(rng, turns))
+    return Dialogue(toolboxes.tools_text(toolboxes.system_text(rng), box), _typed(rng, turns))

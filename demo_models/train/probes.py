@@ -11,7 +11,7 @@ from random import Random
 
 from demo_models.train.architectures import ModelName
 from demo_models.train.dialogues import SKILLS, skill_turn
-from demo_models.train.skills import memory, tools
+from demo_models.train.skills import memory, toolboxes, tools
 from demo_models.train.turns import Match, Turn
 
 PROBE_SEED = 7
@@ -89,9 +89,9 @@ def _long_memory_probe(rng: Random) -> Probe:
 
 def _tool_probe(rng: Random, skill: str) -> Probe:
     """A question of the test side with the tools of the examples in any order, or with tools in held-out wordings."""
-    example = tuple(rng.sample(tools.EXAMPLE_TOOLS, len(tools.EXAMPLE_TOOLS)))
-    box = tools.toolbox(rng, "test", ("calculator", "time", "lookup")) if skill == "other tools" else example
-    system = ("system", tools.tools_text(tools.system_text(rng), box))
+    example = tuple(rng.sample(toolboxes.EXAMPLE_TOOLS, len(toolboxes.EXAMPLE_TOOLS)))
+    box = toolboxes.toolbox(rng, "test", ("calculator", "time", "lookup")) if skill == "other tools" else example
+    system = ("system", toolboxes.tools_text(toolboxes.system_text(rng), box))
     call, answer = tools.asked(rng, "test", box)
     match skill:
         case "tool answers":

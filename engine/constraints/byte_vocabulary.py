@@ -110,7 +110,7 @@ class ByteVocabulary:
         return np.array([len(piece) - len(piece.lstrip(b"0123456789")) for piece in self._pieces], np.int32)
 
     def one_of_each(self, is_allowed: NDArray[np.bool_], kinds: NDArray[np.int32]) -> list[tuple[int, int]]:
-        """Of each kind the shortest token that is allowed [V], with its kind."""
+        """The shortest allowed token of each kind, with its kind. is_allowed, kinds: [V]."""
         ids = self._longest_first[is_allowed[self._longest_first]]
         shortest = np.full(len(kinds), -1, np.int32)
         shortest[kinds[ids]] = ids

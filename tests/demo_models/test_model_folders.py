@@ -17,7 +17,7 @@ from demo_models.train.architectures import TOOL_CONTEXT, ModelName
 from demo_models.train.dialogues import Dialogue
 from demo_models.train.evaluate import ChatModel
 from demo_models.train.probes import TOOL_SKILLS, probed_skills, probes
-from demo_models.train.skills import tools
+from demo_models.train.skills import toolboxes, tools
 from demo_models.train.tokenizer import render
 
 FOLDER = Path(__file__).parents[2] / "demo_models"
@@ -163,9 +163,9 @@ def test_the_template_writes_tools_calls_and_results_as_they_were_trained() -> N
     tokenizer = AutoTokenizer.from_pretrained(FOLDER / "wren")
     for number in range(100):
         rng = Random(number)
-        box = tools.toolbox(rng, "train", ("calculator", "time", "lookup"))
+        box = toolboxes.toolbox(rng, "train", ("calculator", "time", "lookup"))
         call, answer = tools.asked(rng, "train", box)
-        system = tools.system_text(rng)
+        system = toolboxes.system_text(rng)
         called = json.loads(call.assistant.removeprefix("<tool_call>").removesuffix("</tool_call>"))
         messages: list[dict[str, Any]] = [] if system is None else [{"role": "system", "content": system}]
         messages += [
@@ -175,10 +175,10 @@ def test_the_template_writes_tools_calls_and_results_as_they_were_trained() -> N
             {"role": "assistant", "content": answer.assistant},
         ]
         text = tokenizer.apply_chat_template(messages, tools=[_schema(tool) for tool in box], tokenize=False)
-        assert text == render(Dialogue(tools.tools_text(system, box), (call, answer)))
+        assert text == render(Dialogue(toolboxes.tools_text(system, box), (call, answer)))
 
 
-def _schema(tool: tools.Tool) -> dict[str, Any]:
+def _schema(tool: toolboxes.Tool) -> dict[str, Any]:
     """The tool as an agent sends it."""
     parameters = {
         "title": f"{tool.name}_args",

@@ -33,7 +33,7 @@ _CHUNK = 32
 #: Channels of a state in a program; with a decay for every channel twice as many would spill registers.
 _BLOCK_VALUES = 32
 _BLOCK_VALUES_BY_CHANNEL = 16
-#: Of the kernel that prepares chunks with a decay for every channel: keys, queries and decays are in registers at once.
+#: Warps of `_prepare` with a decay for every channel: keys, queries and decays are in registers at once.
 _WARPS_BY_CHANNEL = 8
 LENGTH_EPS = tl.constexpr(1e-6)
 
