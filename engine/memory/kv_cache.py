@@ -254,8 +254,8 @@ class KVCache:
         tables.checkpoints.clear()
 
     def withdraw(self, sequence: SequenceKey) -> None:
-        """Take the sequence's pages out of the prefix cache. They may hold NaN, also of tokens before the one whose logits
-        were not finite, because attention multiplies the values of later tokens by zero."""
+        """Take the sequence's pages out of the prefix cache: they may hold NaN, those of earlier tokens too, because
+        attention multiplies the values of later tokens by zero."""
         for group in self.groups:
             for page in self._tables[sequence].pages[group.index]:
                 if page != NULL_PAGE:
