@@ -16,7 +16,7 @@ class Expectation:
     has_wgmma: bool = False  #: warp group products, on architecture 90
 
 
-#: Argument -> value or type.
+#: Argument -> value or type; "ALIGNED": names of those that 16 divides.
 _Arguments = Mapping[str, Any]
 
 
@@ -33,10 +33,45 @@ def _experts(arguments: _Arguments) -> Expectation:
     return Expectation(96 if is_small else 192, has_async_copies=True, has_wgmma=arguments["BLOCK_M"] >= 64)
 
 
+def _is_aligned(arguments: _Arguments) -> bool:
+    """Whether rows of logits begin at multiples of 16: not with GPT-2's vocabulary, whose rows are read narrowly."""
+    return "row_stride" in arguments["ALIGNED"]
+
+
 def _draw(arguments: _Arguments) -> Expectation:
     """Two programs per multiprocessor. A single span has fewer logits than the threads can load, so its loads are not
     wide with 16-bit logits."""
-    return Expectation(128, has_wide_loads=arguments["logits_ptr"] == "*fp32")
+    return Expectation(128, has_wide_loads=arguments["logits_ptr"] == "*fp32" and _is_aligned(arguments))
+
+
+def _logprobs(arguments: _Arguments) -> Expectation:
+    return Expectation(128, has_wide_loads=_is_aligned(arguments))
+
+
+def _scan_spans(arguments: _Arguments) -> Expectation:
+    return Expectation(96) if _is_aligned(arguments) else Expectation(128, has_wide_loads=False)
+
+
+def _penalise(arguments: _Arguments) -> Expectation:
+    return Expectation(96, has_wide_loads="counts_stride" in arguments["ALIGNED"])
+
+
+def _product(arguments: _Arguments) -> Expectation:
+    """Two programs per multiprocessor for 16 rows in 16 bits. A bias is a number for each thread. One step is no loop."""
+    has_two = arguments["BLOCK_R"] == 16 and arguments["x_ptr"] != "*fp32"
+    return Expectation(
+        128 if has_two else 255,
+        has_wide_loads=arguments.get("bias_ptr") is None,
+        has_async_copies=arguments["STEPS"] > 1,
+    )
+
+
+def _quantised_product(arguments: _Arguments) -> Expectation:
+    return Expectation(has_wide_loads=arguments.get("bias_ptr") is None, has_async_copies=True)
+
+
+def _store_heads(arguments: _Arguments) -> Expectation:
+    return Expectation(128 if arguments["HEAD_DIM"] <= 128 else 168)
 
 
 #: Narrow loads: of indices, of a table, or of a number or two for each thread beside a wide state.
@@ -55,7 +90,7 @@ EXPECTATIONS: dict[str, Expectation | Callable[[_Arguments], Expectation]] = {
     "grouped_experts:_multiply": _experts,
     "grouped_experts:_add": Expectation(64),
     "head_scan_chunks:_advance_chunks": Expectation(has_wide_loads=False, has_async_copies=True),
-    "logprobs:_logprobs": Expectation(128),
+    "logprobs:_logprobs": _logprobs,
     "mamba:_convolve": Expectation(128),
     "mamba:_convolve_one": Expectation(96),
     "mamba:_keep_last": Expectation(96),
@@ -66,14 +101,14 @@ EXPECTATIONS: dict[str, Expectation | Callable[[_Arguments], Expectation]] = {
     "norm:_norm": Expectation(64),
     "pages:_move_pages": Expectation(40),
     "penalties:_add_biases": Expectation(40, has_wide_loads=False),
-    "penalties:_penalise": Expectation(96),
+    "penalties:_penalise": _penalise,
     "prepare_decode:_prepare_decode": Expectation(40, has_wide_loads=False),
     "quantised_experts:_multiply": Expectation(has_async_copies=True),
-    "quantised_product:_multiply": Expectation(has_async_copies=True),
+    "quantised_product:_multiply": _quantised_product,
     "sampling:_draw": _draw,
-    "skinny_product:_multiply": Expectation(128, has_async_copies=True),
-    "spans:_scan_spans": Expectation(96),
-    "store_heads:_store_heads": Expectation(128),
+    "skinny_product:_multiply": _product,
+    "spans:_scan_spans": _scan_spans,
+    "store_heads:_store_heads": _store_heads,
 }
 
 

@@ -153,8 +153,10 @@ class Compilation:
 
     @property
     def arguments(self) -> dict[str, Any]:
-        """Types and values of constants."""
-        return {**self.variant.signature, **self.variant.named_constants()}
+        """Types and values of constants; "ALIGNED": the arguments that 16 divides."""
+        names = self.variant.function.arg_names
+        aligned = frozenset(names[place[0]] for place in self.variant.attributes)
+        return {**self.variant.signature, **self.variant.named_constants(), "ALIGNED": aligned}
 
     @property
     def name(self) -> str:

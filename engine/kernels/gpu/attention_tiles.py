@@ -99,13 +99,16 @@ def formula_tiles(
     if dtype == torch.float32:
         # float32 products use no tensor cores: a thread's registers hold its part of all three matrices.
         block_m = max(16, triton.next_power_of_2(group_size))
-        return AttentionTiles(block_m, 32 if block_d <= 128 else 16, _PART_TOKENS, 4, 2)
+        most_channels = 128 if mode in ("decode", "suffix") else 64
+        return AttentionTiles(block_m, 32 if block_d <= most_channels else 16, _PART_TOKENS, 4, 2)
     if block_m < 64:
         # One query or a few: memory-bound. Two tiles of keys and values in flight are 64 KiB; pages with half the bytes
         # per element need four tiles in flight for that.
         block_t = {16: 128, 32: 128, 64: 128, 128: 64}.get(block_d, 32)
-        # Masks and soft caps take the registers that 32 rows of 256 channels leave to four warps.
-        num_warps = 8 if block_m == 32 and block_d > 128 and not is_plain else 4
+        # Masks and soft caps take the registers that 32 rows of 256 channels leave to four warps, converting eight bits
+        # those of 128 channels.
+        is_tight = (block_d > 128 and not is_plain) or (block_d > 64 and page_dtype.itemsize == 1)
+        num_warps = 8 if block_m == 32 and is_tight else 4
         return AttentionTiles(block_m, block_t, _PART_TOKENS, num_warps, 5 if page_dtype.itemsize == 1 else 3)
     part_tokens = _PROMPT_PART_TOKENS if mode == "mixed" else _PART_TOKENS
     if 90 <= architecture < 120:
