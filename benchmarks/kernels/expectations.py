@@ -24,7 +24,7 @@ def _attention(arguments: _Arguments) -> Expectation:
     """The speed of decodes depends on occupancy: three programs per multiprocessor, two if pages are converted."""
     registers = 255
     if arguments["MODE"] == "decode" and arguments["HEAD_DIM"] <= 128:
-        registers = 168 if arguments["query_ptr"] == arguments["pages_ptr"] else 208
+        registers = 168 if arguments["query_ptr"] == arguments["pages_ptr"] else 255
     return Expectation(registers, has_async_copies=True, has_wgmma=arguments["BLOCK_M"] >= 64)
 
 

@@ -155,7 +155,7 @@ class Compilation:
     def arguments(self) -> dict[str, Any]:
         """Types and values of constants; "ALIGNED": the arguments that 16 divides."""
         names = self.variant.function.arg_names
-        aligned = frozenset(names[place[0]] for place in self.variant.attributes)
+        aligned = frozenset(names[place[0]] for place, found in self.variant.attributes.items() if found)
         return {**self.variant.signature, **self.variant.named_constants(), "ALIGNED": aligned}
 
     @property

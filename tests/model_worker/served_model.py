@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import httpx
 
@@ -12,11 +13,10 @@ from model_worker.engines import load_engine
 
 
 @asynccontextmanager
-async def served(folder: Path) -> AsyncIterator[httpx.AsyncClient]:
+async def served(folder: Path, **settings_of_test: Any) -> AsyncIterator[httpx.AsyncClient]:
     """A client, with the worker's token, of a worker of that model in this process."""
-    settings = WorkerSettings(
-        model=f"m={folder}", threads=1, kv_cache_bytes=4 << 20, worker_token="token-for-tests-only"
-    )
+    defaults: dict[str, Any] = {"threads": 1, "kv_cache_bytes": 4 << 20, "worker_token": "token-for-tests-only"}
+    settings = WorkerSettings(model=f"m={folder}", **(defaults | settings_of_test))
     engine = await load_engine(settings)
     try:
         headers = {"Authorization": "Bearer token-for-tests-only"}

@@ -143,8 +143,8 @@ def _most_rows(head_dim: int, has_halves: bool) -> int:
 
 def most_registers(mode: Mode, head_dim: int) -> int | None:
     """Registers that the compiler may give each thread; None: as it likes. Left alone, ptxas aims at three programs for
-    each multiprocessor and spills for that, even where shared memory holds two. Decodes need fewer for three."""
-    return None if mode == "decode" or (mode == "suffix" and head_dim <= 128) else 255
+    each multiprocessor and spills for that, even where shared memory holds two. Decodes of few channels need fewer."""
+    return None if mode in ("decode", "suffix") and head_dim <= 128 else 255
 
 
 def merges_parts(tile_heads: int, value_dim: int) -> bool:
