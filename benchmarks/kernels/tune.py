@@ -124,7 +124,7 @@ def call_with(tiles: AttentionTiles, shape: Shape, s: PagedStep) -> Call:
     operands = (s.query, s.pages, s.page_table, s.slots, s.context_lengths, s.output, s.options, None)
     if shape.queries > 1:
         return lambda: launch("mixed", tiles, *operands, starts=s.query_starts)
-    limit, are_merged = s.workspace.outputs.shape[2], can_merge(s.pages, s.output)
+    limit, are_merged = s.workspace.outputs.shape[2], can_merge(s.query, s.pages, s.output)
     parts = Parts(s.workspace, limit, s.workspace.counts[0], are_merged=are_merged)
 
     def call() -> None:
