@@ -106,7 +106,7 @@ def test_all_questions_are_asked_in_eight_files_without_what_a_gpu_machine_lacks
 
 
 @ON_CPU
-@pytest.mark.long
+@pytest.mark.slow
 def test_where_attention_is_wrong_the_script_ends_early_with_what_the_sanitizer_says(tmp_path: Path) -> None:
     store = "accumulator.to(output_ptr.dtype.element_ty)"
     wrong = {"engine/kernels/gpu/attend_pages.py": (store, f"(3 + {store})")}
@@ -151,7 +151,7 @@ def test_what_ends_a_process_costs_one_probe_and_one_row(tmp_path: Path) -> None
 
 
 @ON_CPU
-@pytest.mark.long
+@pytest.mark.slow
 def test_an_import_that_takes_too_long_costs_its_stage_and_no_other(tmp_path: Path) -> None:
     start = """
         import time
