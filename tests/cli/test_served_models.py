@@ -93,7 +93,8 @@ async def test_models_are_listed_added_put_to_sleep_woken_moved_and_removed(
     assert "asleep" in shown
     await run(two, "wake", "fir", "--json")
     woken = json.loads(capsys.readouterr().out)
-    assert {row["name"]: row["residence"] for row in woken["processes"][1]["models"]}["fir"] == "resident"
+    states = {row["name"]: row["residence"] for process in woken["processes"] for row in process["models"]}
+    assert states["fir"] == "resident"
     assert two.states()[1]["fir"] == "resident"
     await run(two, "move", "fir", "--to", two.urls[0])
     await eventually(lambda: "fir" not in two.states()[1])
