@@ -27,6 +27,7 @@ StopStrings = Annotated[
     tuple[StopString, ...], Field(max_length=MAX_STOP_STRINGS, fail_fast=True), BeforeValidator(_as_tuple)
 ]
 TokenId = Annotated[int, Field(ge=0, lt=2**31)]
+CacheSalt = Annotated[str, StringConstraints(max_length=1024)]
 BadWord = Annotated[str, StringConstraints(min_length=1, max_length=64)]
 
 

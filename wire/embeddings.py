@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from wire.chat import TokenId
+from wire.chat import CacheSalt, TokenId
 from wire.model_names import ModelName
 
 MAX_INPUTS = 2048
@@ -37,8 +37,8 @@ class EmbedRequest(PoolingFields):
     model: ModelName | None = Field(default=None, description="which model of the worker; null: its only one")
     epoch: int | None = Field(default=None, description="start of the worker that is meant; null: any")
     inputs: tuple[Input, ...] = Field(min_length=1, max_length=MAX_INPUTS, description="texts or token ids")
-    cache_salt: str = Field(
-        default="", max_length=64, description="cached prefixes are shared only among requests of the same salt"
+    cache_salt: CacheSalt = Field(
+        default="", description="cached prefixes are shared only among requests of the same salt"
     )
 
 

@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from wire.answers import Delta, Finished, PromptEcho, TokenLogprob, ToolCallDelta
-from wire.chat import ChatMessage, FinishReason, SamplingOptions, TemplateKwargs, TokenId, Usage
+from wire.chat import CacheSalt, ChatMessage, FinishReason, SamplingOptions, TemplateKwargs, TokenId, Usage
 from wire.errors import ErrorDetail
 from wire.ids import WorkerId
 from wire.model_names import ModelName
@@ -226,8 +226,8 @@ class GenerateRequest(_Frozen):
     resume_token_ids: tuple[TokenId, ...] = Field(
         default=(), fail_fast=True, description="tokens that another replica has emitted: continued, not repeated"
     )
-    cache_salt: str = Field(
-        default="", max_length=64, description="cached prefixes are shared only among requests of the same salt"
+    cache_salt: CacheSalt = Field(
+        default="", description="cached prefixes are shared only among requests of the same salt"
     )
 
     @model_validator(mode="after")

@@ -81,8 +81,9 @@ async def test_a_budget_ends_the_thoughts_and_the_answer_follows(folder: Path) -
         message = (await choice(client, thinking_budget=0))["message"]
         assert message["content"] == "Yes!"
         assert not message.get("reasoning_content")
-        message = (await choice(client, thinking_budget=50))["message"]
-        assert message["reasoning_content"] == "Hm,7"
+        for unbounded in ({"thinking_budget": 50}, {"thinking_token_budget": -1}):
+            message = (await choice(client, **unbounded))["message"]
+            assert message["reasoning_content"] == "Hm,7"
 
 
 async def test_a_replay_goes_on_under_budget_and_constraint(folder: Path) -> None:

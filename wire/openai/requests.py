@@ -9,7 +9,15 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from wire.chat import MAX_LOGPROBS, MAX_TOKENS, ChatMessage, SamplingFields, SamplingOptions, TemplateKwargs
+from wire.chat import (
+    MAX_LOGPROBS,
+    MAX_TOKENS,
+    CacheSalt,
+    ChatMessage,
+    SamplingFields,
+    SamplingOptions,
+    TemplateKwargs,
+)
 from wire.constraints import OutputConstraint
 from wire.model_names import MAX_MODEL_NAME_CHARS
 from wire.openai.fields import CHAT, COMPLETIONS, STREAM_OPTIONS
@@ -65,8 +73,8 @@ class _CompletionRequest(Tolerant, ConstraintFields, SamplingFields):
     return_tokens_as_token_ids: bool | None = Field(
         default=None, description="tokens in logprobs are written `token_id:7`"
     )
-    cache_salt: str | None = Field(
-        default=None, max_length=64, description="requests share cached prefixes only where these are equal"
+    cache_salt: CacheSalt | None = Field(
+        default=None, description="requests share cached prefixes only where these are equal"
     )
 
     @model_validator(mode="after")
@@ -89,7 +97,7 @@ class _CompletionRequest(Tolerant, ConstraintFields, SamplingFields):
         """The sampling parameters, which are checked already; `own`: those that this kind of request names itself."""
         given = {name: getattr(self, name) for name in SamplingFields.model_fields}
         if self.thinking_budget is None:
-            given["thinking_budget"] = self.thinking_token_budget
+            given["thinking_budget"] = None if self.thinking_token_budget == -1 else self.thinking_token_budget
         return SamplingOptions.model_construct(**given | own)
 
     @property

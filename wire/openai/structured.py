@@ -60,7 +60,7 @@ class ConstraintFields(BaseModel):
     guided_choice: tuple[str, ...] | None = Field(default=None, description="texts to choose from (vLLM's former name)")
     guided_grammar: str | None = Field(default=None, description="a grammar (vLLM's former name)")
     thinking_token_budget: int | None = Field(
-        default=None, ge=0, le=1_000_000, description="another name of thinking_budget (vLLM)"
+        default=None, ge=-1, le=1_000_000, description="another name of thinking_budget (vLLM); -1: none"
     )
 
     def constraint(self, response_format: ResponseFormat | None = None) -> OutputConstraint | None:

@@ -5,7 +5,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Discriminator, Field, Tag
 
-from wire.chat import DrawingFields, StopStrings
+from wire.chat import CacheSalt, DrawingFields, StopStrings
 from wire.model_names import MAX_MODEL_NAME_CHARS
 from wire.openai.messages import MAX_MESSAGES
 from wire.openai.requests import TokenBound
@@ -112,8 +112,8 @@ class ResponsesRequest(Tolerant, DrawingFields):
         default=None, description="bound of the answer, thoughts included, cut to what fits"
     )
     stop: StopStrings | None = Field(default=None, description="a string or several, at which the answer ends")
-    cache_salt: str | None = Field(
-        default=None, max_length=64, description="requests share cached prefixes only where these are equal"
+    cache_salt: CacheSalt | None = Field(
+        default=None, description="requests share cached prefixes only where these are equal"
     )
     tools: tuple[Tool, ...] = Field(
         default=(),
