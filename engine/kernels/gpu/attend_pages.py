@@ -33,13 +33,11 @@ import triton
 import triton.language as tl
 
 from engine.kernels.gpu.dependent_launch import wait_for_previous
-from engine.kernels.gpu.merge_states import merged
+from engine.kernels.gpu.merge_states import merge_parts
 from engine.kernels.gpu.owner_of_tile import owner_of_tile
 
 _LOG2_E = tl.constexpr(1.4426950408889634)
 _LN_2 = tl.constexpr(0.6931471805599453)
-#: Channels of the heads whose states are merged at once: 32 registers of a thread hold those of eight states.
-_MERGED_CHANNELS = tl.constexpr(512)
 
 
 @triton.jit
@@ -169,43 +167,6 @@ def _read_tiles(
         accumulator = tl.dot(weights.to(query.dtype), value.to(query.dtype), accumulator, input_precision=PRECISION)
         page_ids = next_page_ids
     return accumulator, row_max, row_sum, page_ids
-
-
-@triton.jit
-def _merge_parts(
-    states_ptr,
-    lse_ptr,
-    merged_ptr,
-    arrivals_ptr,
-    num_programs,
-    num_states,
-    head_stride,
-    state_stride,
-    lse_head_stride,
-    merged_head_stride,
-    GROUP_SIZE: tl.constexpr,
-    HEAD_DIM: tl.constexpr,
-    BLOCK_D: tl.constexpr,
-):
-    """Called by each of num_programs programs behind its last state of a tile of one query. The one that calls last
-    merges all states of the tile's heads, which begin at states_ptr and lse_ptr, into merged_ptr, and zeroes the
-    counter."""
-    MOST_HEADS: tl.constexpr = max(_MERGED_CHANNELS // BLOCK_D, 1)
-    BLOCK_H: tl.constexpr = min(triton.next_power_of_2(GROUP_SIZE), MOST_HEADS)
-    channels = tl.arange(0, BLOCK_D)[None, :]
-    tl.debug_barrier()  # the states of all threads lie before the arrival of one of them
-    if tl.atomic_add(arrivals_ptr, 1, sem="acq_rel", scope="gpu") == num_programs - 1:
-        for first in range(0, GROUP_SIZE, BLOCK_H):
-            heads = (first + tl.arange(0, BLOCK_H))[:, None]
-            own_heads = tl.minimum(heads, GROUP_SIZE - 1)
-            states = merged(
-                states_ptr + own_heads * head_stride + channels, lse_ptr + own_heads * lse_head_stride, num_states,
-                state_stride, HEAD_DIM, BLOCK_D, BLOCK_H,
-            )  # fmt: skip
-            is_stored = (heads < GROUP_SIZE) & (channels < HEAD_DIM)
-            merged_ptrs = merged_ptr + own_heads * merged_head_stride + channels
-            tl.store(merged_ptrs, states.to(merged_ptr.dtype.element_ty), mask=is_stored)
-        tl.store(arrivals_ptr, 0)
 
 
 @triton.jit(
@@ -494,7 +455,7 @@ def attend_pages(
     if merged_ptr is not None:
         head = head_tile * GROUP_SIZE
         row = owner.to(tl.int64)
-        _merge_parts(
+        merge_parts(
             output_ptr + row * output_stride + head * output_head_stride,
             lse_ptr + row * lse_stride + head * lse_head_stride,
             merged_ptr + row * merged_stride + head * merged_head_stride,

@@ -1,6 +1,6 @@
 """Merging attention states over disjoint tokens into one result: outputs weighted by their sums of exponentials
 (Flash-Decoding, Dao et al. 2023). One program per row and a few heads. attend_pages merges the parts of most decodes
-itself, with `merged`.
+itself, by `merge_parts`.
 
 A program reads as many states as its row has, eight at a time, in an order that depends on nothing else. So the bits of
 a row depend neither on other rows nor on the room for states.
@@ -20,6 +20,8 @@ _BLOCK_S = tl.constexpr(8)
 #: Channels of a program's heads together: 32 registers of a thread hold those of eight states.
 _CHANNELS = 256
 _NUM_WARPS = 2
+#: The same for a program of attend_pages, which has four warps.
+_CHANNELS_OF_PARTS = tl.constexpr(512)
 
 
 @triton.jit
@@ -64,6 +66,43 @@ def merged(
             total_sum += weight
         total_max = new_max
     return total / tl.where(total_sum > 0.0, total_sum, 1.0)
+
+
+@triton.jit
+def merge_parts(
+    states_ptr,
+    lse_ptr,
+    merged_ptr,
+    arrivals_ptr,
+    num_programs,
+    num_states,
+    head_stride,
+    state_stride,
+    lse_head_stride,
+    merged_head_stride,
+    GROUP_SIZE: tl.constexpr,
+    HEAD_DIM: tl.constexpr,
+    BLOCK_D: tl.constexpr,
+):
+    """Called by each of num_programs programs behind its last state of a tile of one query. The one that calls last
+    merges all states of the tile's heads, which begin at states_ptr and lse_ptr, into merged_ptr, and zeroes the
+    counter."""
+    MOST_HEADS: tl.constexpr = max(_CHANNELS_OF_PARTS // BLOCK_D, 1)
+    BLOCK_H: tl.constexpr = min(triton.next_power_of_2(GROUP_SIZE), MOST_HEADS)
+    channels = tl.arange(0, BLOCK_D)[None, :]
+    tl.debug_barrier()  # the states of all threads lie before the arrival of one of them
+    if tl.atomic_add(arrivals_ptr, 1, sem="acq_rel", scope="gpu") == num_programs - 1:
+        for first in range(0, GROUP_SIZE, BLOCK_H):
+            heads = (first + tl.arange(0, BLOCK_H))[:, None]
+            own_heads = tl.minimum(heads, GROUP_SIZE - 1)
+            states = merged(
+                states_ptr + own_heads * head_stride + channels, lse_ptr + own_heads * lse_head_stride, num_states,
+                state_stride, HEAD_DIM, BLOCK_D, BLOCK_H,
+            )  # fmt: skip
+            is_stored = (heads < GROUP_SIZE) & (channels < HEAD_DIM)
+            merged_ptrs = merged_ptr + own_heads * merged_head_stride + channels
+            tl.store(merged_ptrs, states.to(merged_ptr.dtype.element_ty), mask=is_stored)
+        tl.store(arrivals_ptr, 0)
 
 
 @triton.jit(
