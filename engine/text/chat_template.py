@@ -2,7 +2,8 @@
 code and runs in the sandbox of template_sandbox.py. Knows no token ids.
 
 Templates differ in how they read tool calls of earlier answers: most want arguments as objects, some as JSON texts, and
-some fail on an answer without content. Which it is, is found out with a small conversation (`_call_probe`).
+some fail on an answer without content; and some reject or leave out system messages, all of them or those behind other
+messages. Which it is, is found out with small conversations.
 """
 
 from collections.abc import Mapping, Sequence
@@ -52,6 +53,10 @@ def _call_probe(arguments: object, content: str | None) -> list[dict[str, Any]]:
         {"role": "assistant", "content": content, "tool_calls": [call]},
         {"role": "tool", "tool_call_id": "abcdefghi", "name": "f", "content": "."},
     ]
+
+
+_SYSTEM_PROBE = {"role": "system", "content": "probed"}
+_DIALOGUE_PROBE = [{"role": role, "content": "."} for role in ("user", "assistant", "user")]
 
 
 class ChatTemplate:
@@ -127,9 +132,23 @@ class ChatTemplate:
         styles = [(is_text, True) for (is_text, _), text in zip(ways, empty, strict=True) if text is not None]
         return styles[0] if styles else (False, False)
 
+    @cached_property
+    def reads_system(self) -> tuple[bool, bool]:
+        """Whether it shows the model a system message that begins the conversation, and those behind other messages."""
+        first = self._tried([_SYSTEM_PROBE, *_DIALOGUE_PROBE])
+        late = self._tried([*_DIALOGUE_PROBE[:2], _SYSTEM_PROBE, _DIALOGUE_PROBE[2], _SYSTEM_PROBE])
+        if first is None and late is None and self._tried(_DIALOGUE_PROBE) is None:
+            return True, True  # it wants conversations of another kind, and says so itself
+        return _SYSTEM_PROBE["content"] in (first or ""), (late or "").count(_SYSTEM_PROBE["content"]) == 2
+
     def _probed(self, arguments: object, content: str | None) -> str | None:
+        return self._tried(_call_probe(arguments, content), tools=[_PROBED_TOOL])
+
+    def _tried(
+        self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]] | None = None
+    ) -> str | None:
         try:
-            return self.render(_call_probe(arguments, content), add_generation_prompt=True, tools=[_PROBED_TOOL])
+            return self.render(messages, add_generation_prompt=True, tools=tools)
         except InvalidRequest:
             return None
 

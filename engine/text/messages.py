@@ -42,6 +42,49 @@ def checked_messages(
     return checked
 
 
+def with_read_system(
+    messages: Sequence[dict[str, Any]], reads_system: Callable[[], tuple[bool, bool]]
+) -> list[dict[str, Any]]:
+    """The messages, where each system message that the template would reject or leave out is a paragraph of the message
+    beside it: of the system message that begins the conversation if it directly follows that, else of the next message
+    of the user, else of the last one. reads_system: ChatTemplate.reads_system."""
+    if all(message["role"] != "system" for message in messages):
+        return list(messages)
+    reads_first, reads_late = reads_system()
+    kept: list[dict[str, Any]] = []
+    waiting: list[Any] = []  # contents for the next message of the user
+    for place, message in enumerate(messages):
+        if message["role"] == "system" and not (reads_late if place else reads_first):
+            if kept and kept[-1]["role"] == "system":
+                kept[-1] = _longer(kept[-1], message["content"])
+            else:
+                waiting.append(message["content"])
+            continue
+        if message["role"] == "user":
+            for content in reversed(waiting):
+                message = {**message, "content": _joined(content, message["content"])}
+            waiting.clear()
+        kept.append(message)
+    for content in waiting:
+        if kept and kept[-1]["role"] == "user":
+            kept[-1] = _longer(kept[-1], content)
+        else:
+            kept.append({"role": "user", "content": content})
+    return kept
+
+
+def _longer(message: dict[str, Any], content: Any) -> dict[str, Any]:
+    return {**message, "content": _joined(message["content"], content)}
+
+
+def _joined(first: Any, second: Any) -> Any:
+    """Two contents, each a text or a list of parts, as paragraphs of one."""
+    if isinstance(first, str) and isinstance(second, str):
+        return f"{first}\n\n{second}"
+    parts = ([{"type": "text", "text": each}] if isinstance(each, str) else each for each in (first, second))
+    return [part for content in parts for part in content]
+
+
 def _call(call: Mapping[str, Any], as_text: bool, param: str) -> dict[str, Any]:
     function = call.get("function")
     if not isinstance(function, Mapping) or not isinstance(function.get("name"), str):

@@ -17,7 +17,7 @@ from engine.errors import InvalidRequest
 from engine.sampling_params import ThoughtTags, ToolCallSyntax, ToolFormat, ToolFunction
 from engine.text.chat_template import CONTINUED_HERE, THOUGHTS_KEY, ChatTemplate
 from engine.text.detokenizer import IncrementalDetokenizer
-from engine.text.messages import Values, changed, checked_messages, texts_of, valid
+from engine.text.messages import Values, changed, checked_messages, texts_of, valid, with_read_system
 from engine.text.reasoning_effort import with_effort
 from engine.text.thoughts import DEFAULT_TAGS, KNOWN_TAGS
 from engine.text.token_bytes import byte_alphabet, byte_decoder
@@ -145,7 +145,8 @@ class Tokenizer:
         with the first characters of such names replaced. If the control tokens differ, the template has joined pieces
         of messages into a control token, and the request is refused.
 
-        The thoughts of an earlier answer, its `reasoning_content`, are left out unless the template reads them.
+        The thoughts of an earlier answer, its `reasoning_content`, are left out unless the template reads them. System
+        messages that the template rejects or leaves out become paragraphs of the messages beside them.
         """
         template = self._template
         if template is None:
@@ -157,6 +158,7 @@ class Tokenizer:
                 "continue_final_message needs add_generation_prompt false", param="continue_final_message"
             )
         listed = checked_messages(messages, lambda: template.call_style)
+        listed = with_read_system(listed, lambda: template.reads_system)
         if not template.reads_thoughts:
             listed = [{key: value for key, value in message.items() if key != THOUGHTS_KEY} for message in listed]
         if continue_final_message and not isinstance(listed[-1].get("content"), str):
