@@ -13,7 +13,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.controller.support.arena import ADMIN_TOKEN, WORKER_TOKEN, Arena, eventually
+from tests.controller.support.arena import ADMIN_TOKEN, WORKER_TOKEN, Arena, eventually, of_kind
 from tests.controller.support.fake_worker import FakeWorker, words
 from tests.ports import reserved_port
 from wire.sse import SseDecoder, SseEvent
@@ -195,7 +195,8 @@ async def test_a_controller_that_ends_on_sigterm_tells_its_readers_to_come_back_
         async with client.stream("POST", path + "/turns", json={"content": "hello"}) as response:
             async for part in response.aiter_raw():
                 seen += decoder.feed(part)
-                process.send_signal(signal.SIGTERM)
+                if len({json.loads(event.data)["side"] for event in of_kind(seen, "delta")}) == 2:  # both have begun
+                    process.send_signal(signal.SIGTERM)
         await asyncio.to_thread(process.communicate, timeout=30)
 
     assert process.returncode == 0
