@@ -64,8 +64,7 @@ class GrammarCompiler:
             num_needed += len(self.vocabulary.encode(params.thoughts.end))
         if num_needed > most:
             raise InvalidRequest(
-                f"max_tokens: the shortest answer that the constraint allows has {num_needed} tokens, and {most} may "
-                "come",
+                f"the shortest answer that the constraint allows has {num_needed} tokens, and {most} may come",
                 param="max_tokens",
             )
 
