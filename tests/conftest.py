@@ -85,24 +85,25 @@ def _cost(item: pytest.Item) -> int:
     return 1 if item.get_closest_marker("slow") else 0
 
 
-def _keep_first_minutes(items: list[pytest.Item]) -> None:
-    """first_minutes(n) marks n variants of a test, evenly among all of them: one where n is not given."""
+def _left_out(items: list[pytest.Item], marker: str) -> Iterator[pytest.Item]:
+    """marker(n) means n variants of a test, evenly among all of them, one where n is not given: yields the others."""
     variants: dict[tuple[Path, str], list[pytest.Item]] = {}
     for item in items:
-        if item.get_closest_marker("first_minutes") is not None:
+        if item.get_closest_marker(marker) is not None:
             variants.setdefault((item.path, getattr(item, "originalname", item.name)), []).append(item)
     for same in variants.values():
-        (count,) = same[0].get_closest_marker("first_minutes").args or (1,)  # type: ignore[union-attr]
+        (count,) = same[0].get_closest_marker(marker).args or (1,)  # type: ignore[union-attr]
         kept = {(2 * index + 1) * len(same) // (2 * count) for index in range(count)}
-        for index, item in enumerate(same):
-            if index not in kept:
-                item.own_markers = [mark for mark in item.own_markers if mark.name != "first_minutes"]
+        yield from (item for index, item in enumerate(same) if index not in kept)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Quick files first, so that most failures come early. In several processes the slow ones go before them: begun
     late, they would leave the other processes idle for minutes. Files with a browser stay last."""
-    _keep_first_minutes(items)
+    for item in _left_out(items, "first_minutes"):
+        item.own_markers = [mark for mark in item.own_markers if mark.name != "first_minutes"]
+    for item in _left_out(items, "sampled"):
+        item.add_marker("long")
     costs: dict[str, int] = {}  # of files: the tests of one go to the same process together
     slow: set[str] = set()
     for item in items:

@@ -13,10 +13,10 @@ from benchmarks.operators.recurrent import hybrid_cases
 
 def test_every_load_has_a_row_with_both_sides_and_every_operator_one_with_its_share(tmp_path: Path) -> None:
     file = tmp_path / "hybrids.json"
-    hybrids.main(["--quick", "--shapes", "mamba2,qwen3-moe", "--threads", "1", "--json", str(file)])
+    hybrids.main(["--quick", "--shapes", "qwen3-moe", "--threads", "1", "--json", str(file)])
     result = json.loads(file.read_text())
     found = {(row["shape"], row["dtype"], row["load"]) for row in result["rows"]}
-    assert len(found) == len(result["rows"]) == 2 * 2 * 2
+    assert len(found) == len(result["rows"]) == 2 * 2
     for row in result["rows"]:
         assert row["agon_ms"] > 0
         assert row["transformers_ms"] > 0

@@ -130,7 +130,7 @@ def test_where_an_activation_is_wrong_torch_computes_it_from_then_on_and_its_tes
 
 
 @ON_CPU
-@pytest.mark.slow
+@pytest.mark.long
 def test_what_ends_a_process_costs_one_probe_and_one_row(tmp_path: Path) -> None:
     begins, ends = '"""One prompt until', 'import os\n        os.abort()\n        """One prompt until'
     split = "def _split_sums(self) -> Found:"

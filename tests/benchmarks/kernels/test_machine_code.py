@@ -21,6 +21,7 @@ pytest.importorskip("triton")
 from benchmarks.kernels.expectations import EXPECTATIONS
 from benchmarks.kernels.machine_code import Outcome, to_compile
 from benchmarks.kernels.report import RECORD, record_of
+from benchmarks.kernels.served_models import SERVED
 
 ROOT = Path(__file__).parents[3]
 
@@ -88,16 +89,29 @@ def test_only_what_has_changed_since_it_was_recorded_is_compiled_and_one_of_each
     assert to_compile(launched, record_of(outcomes)[90]) == [one, changed, other]
 
 
+#: Together they launch every kernel.
+FEW = (
+    "Qwen3-0.6B with adapters",
+    "Qwen3-0.6B in AWQ",
+    "Qwen3-30B-A3B in FP8",
+    "Kimi-Linear-48B",
+    "Mamba-2.8B",
+    "Mamba-2 2.7B",
+)
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
-def test_all_that_served_models_launch_on_an_h100_becomes_the_code_that_is_expected() -> None:
+@pytest.mark.parametrize("models", [FEW, pytest.param(tuple(SERVED), marks=pytest.mark.long)], ids=["few", "all"])
+def test_all_that_served_models_launch_on_an_h100_becomes_the_code_that_is_expected(models: tuple[str, ...]) -> None:
     """What was checked before (`make kernel-record`) is not compiled again, but for one variant of each kernel."""
-    compiled = checked("--architecture", "90")
+    compiled = checked("--architecture", "90", *(f"--model={name}" for name in models))
     launched = {line["name"].partition(" of ")[0].replace(".", ":") for line in compiled}
     assert launched == EXPECTATIONS.keys(), "every kernel is launched by a served model"
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.timeout(1200)
 def test_attention_becomes_the_code_that_is_expected_where_there_is_least_shared_memory() -> None:
     models = ("--model", "Qwen3-0.6B", "--model", "Gemma-2-9B", "--model", "Qwen3-0.6B, pages in fp8")

@@ -43,6 +43,7 @@ def environment() -> dict[str, str]:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(400)  # the library is built first; beside it mypy may run
 def test_the_operators_read_and_write_only_what_is_theirs(environment: dict[str, str]) -> None:
     command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-k", CHOSEN, *TESTS]
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=280)

@@ -16,6 +16,7 @@ from tests.engine.kernels.recurrent_steps import STEPS, Step
 KINDS = [(sizes, False) for sizes in SIZES] + [(SIZES[1], True), (Sizes(2, 2, 16, 24), True)]
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.first_minutes(2)
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("step", [STEPS["decode"], STEPS["prompts and a decode"]], ids=["decode", "prompts"])
@@ -34,6 +35,7 @@ def test_output_and_states_are_those_of_the_reference(
         assert_near(output, expected)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("sizes", "is_by_channel"), [KINDS[0], KINDS[-1]], ids=str)
 def test_a_prompt_in_chunks_gives_the_same_bits_as_at_once(
     sizes: Sizes, is_by_channel: bool, device: torch.device

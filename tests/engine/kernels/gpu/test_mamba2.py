@@ -41,6 +41,7 @@ class Inputs:
         return kernels.head_scan(x, dt, b, c, self.heads, states)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.first_minutes(2)
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("step", STEPS.values(), ids=STEPS)
@@ -59,6 +60,7 @@ def test_recurrence_and_its_states_are_those_of_the_reference(
         assert_near(output, expected)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.first_minutes
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("shape", [(4, 8, 16), (2, 40, 3)], ids=str)

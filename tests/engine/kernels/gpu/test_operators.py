@@ -57,6 +57,7 @@ def test_every_operator_gives_what_torch_s_gives(dtype: torch.dtype, device: tor
             assert_near(ours / 8, expected.to(dtype) / 8, num_roundings=3)  # products are a few times their inputs
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     "name", ["llama", "qwen3", "gemma2", "gpt2", "mamba", "jamba", "bamba", "mixtral", "qwen2-moe", "qwen3-moe"]
 )

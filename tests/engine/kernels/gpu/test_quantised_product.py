@@ -70,6 +70,7 @@ def test_rows_times_weights(kind: str, dtype: torch.dtype, device: torch.device)
         assert not workspace.counters.any()
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("activation", list(Activation))
 @pytest.mark.parametrize(("num_rows", "block_r"), [(3, 16), (40, 64), (40, 32)])

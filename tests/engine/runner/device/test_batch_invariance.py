@@ -35,7 +35,6 @@ def test_bits_depend_neither_on_neighbours_nor_on_chunks(tmp_path: Path) -> None
     alone = drawn(folder, chunk=10, company=False)
     assert drawn(folder, chunk=10, company=True, is_eager=False) == alone
     assert drawn(folder, chunk=4, company=True) == alone
-    assert drawn(folder, chunk=1, company=False) == alone
 
 
 @pytest.mark.parametrize(
