@@ -240,8 +240,7 @@ class AsyncEngine:
         loop = asyncio.get_running_loop()
         admission = self._serving.admission
         prompt, resume = request.prompt_token_ids, request.resume_token_ids
-        admission.check_request(prompt, request.params, resume)
-        self.check_constraint(request.params, len(prompt))
+        self.check_request(prompt, request.params, resume)
         num_samples = request.params.n
         with self._lock:
             if self._refusal is not None:
@@ -257,11 +256,14 @@ class AsyncEngine:
             self._backend.send(replace(request, request_id=request_id))
         return stream
 
-    def check_constraint(self, params: SamplingParams, num_prompt_tokens: int) -> None:
-        """Raise InvalidRequest for a constraint or a thinking budget that cannot be served. It compiles a new
-        constraint, which may take half a second: call it in a thread before `generate`, which checks
-        again and then finds it compiled."""
-        self._serving.compiler.check(params, self._serving.limits.max_model_len - num_prompt_tokens)
+    def check_request(
+        self, prompt_token_ids: tuple[int, ...], params: SamplingParams, resume_token_ids: tuple[int, ...] = ()
+    ) -> None:
+        """Raise InvalidRequest (or ContextTooLong) for a request that can never be served, or whose constraint or
+        thinking budget cannot be. It compiles a new constraint, which may take half a second: call it in a thread
+        before `generate`, which checks again and then finds it compiled."""
+        self._serving.admission.check_request(prompt_token_ids, params, resume_token_ids)
+        self._serving.compiler.check(params, self._serving.limits.max_model_len - len(prompt_token_ids))
 
     def abort(self, request_id: str) -> None:
         """End a request within one step, waiting or running; its open samples finish with "abort".

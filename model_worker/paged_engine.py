@@ -140,7 +140,7 @@ class PagedEngine:
             params = replace(params, constraint=prompt.constraint)
         if params.needs_masks:
             field = "tools" if is_of_tools else _param_of(sampling)
-            await self._check_constraint(params, len(prompt.token_ids), field)
+            await self._check(prompt.token_ids, params, resume_token_ids, field)
         async with self._submitted(prompt.token_ids, params, request_id, resume_token_ids, cache_salt) as stream:
             yield Accepted()
             usage = SampleUsage(params.n)
@@ -154,14 +154,17 @@ class PagedEngine:
                 if delta.finish_reason is not None and (finished := usage.take(delta)) is not None:
                     yield finished
 
-    async def _check_constraint(self, params: SamplingParams, num_prompt_tokens: int, field: str) -> None:
-        """Compile the constraint in a thread. Raises ApiError, which names the field of the client's request: that of
-        the constraint, unless the engine names another one."""
+    async def _check(
+        self, prompt: tuple[int, ...], params: SamplingParams, resume: tuple[int, ...], field: str
+    ) -> None:
+        """Compile the constraint in a thread. Raises ApiError, which names the field of the client's request where the
+        engine names the constraint."""
         try:
-            await asyncio.to_thread(self._engine.check_constraint, params, num_prompt_tokens)
+            await asyncio.to_thread(self._engine.check_request, prompt, params, resume)
         except InvalidRequest as error:
-            param = error.param if error.param == "max_tokens" else field
-            raise ApiError(ErrorCode.INVALID_REQUEST, str(error), param=param) from None
+            if error.param == "constraint":
+                raise ApiError(ErrorCode.INVALID_REQUEST, str(error), param=field) from None
+            raise as_api_error(error) from None
 
     def _delta(self, delta: RequestDelta, *, is_one: bool) -> Delta:
         """A delta in wire types. Called for every token."""

@@ -38,11 +38,29 @@ class Environment:
 
 
 ENVIRONMENTS = {
-    "sdk": Environment(("openai>=3", "anthropic", "openai-agents"), ("openai", "anthropic", "agents")),
-    "libraries": Environment(
-        ("litellm", "langchain-openai", "instructor", "pydantic-ai-slim[openai]", "smolagents", "dspy", "llm"),
-        ("litellm", "langchain", "instructor", "pydantic_ai", "others"),
+    "sdk": Environment(
+        (
+            *("openai>=3", "anthropic", "openai-agents", "pydantic-ai-slim[openai,anthropic]", "inspect-ai"),
+            *("outlines", "guidance"),
+        ),
+        ("openai", "anthropic", "agents", "pydantic_ai", "inspect_ai", "constrained"),
     ),
+    "libraries": Environment(
+        (
+            *("litellm[proxy]", "langchain-openai", "langchain-anthropic", "langgraph", "instructor"),
+            *("smolagents", "dspy", "llm"),
+        ),
+        ("litellm", "litellm_proxy", "langchain", "langgraph", "instructor", "others"),
+    ),
+    "frameworks": Environment(
+        (
+            *("llama-index-llms-openai-like", "llama-index-embeddings-openai-like", "haystack-ai", "semantic-kernel"),
+            *("autogen-ext[openai]", "autogen-agentchat", "mirascope[openai,anthropic]"),
+        ),
+        ("frameworks",),
+    ),
+    "aider": Environment(("aider-chat",), ("aider",)),
+    "open_webui": Environment(("open-webui",), ("open_webui",), sees_ours=True),
     "evaluation": Environment(("lm-eval[api]", "accelerate"), ("lm_eval",), sees_ours=True),
 }
 

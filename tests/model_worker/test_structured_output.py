@@ -68,6 +68,16 @@ async def test_answers_match_and_thoughts_stay_free(folder: Path) -> None:
         assert (await choice(client, guided_choice=["No", "Yes!?"]))["message"]["content"] == "Yes!?"
         assert (await choice(client, structured_outputs={"regex": "[a-z]{3}"}))["message"]["content"].isalpha()
         assert (await choice(client, guided_grammar='root ::= "Y" [0-9]'))["message"]["content"][0] == "Y"
+        for other_name in (
+            {"regex": "[0-9]{3}"},
+            {"ebnf": "root ::= [0-9] [0-9] [0-9]"},
+            {"grammar": "start: /[0-9]{3}/"},
+        ):
+            assert (await choice(client, **other_name))["message"]["content"].isdigit()
+        assert set(json.loads((await choice(client, json_schema=POINT))["message"]["content"])) == {"x", "y"}
+        grammar = 'start: "No" | "Yes!"'  # guidance says it in both of vLLM's ways
+        twice = {"guided_grammar": grammar, "structured_outputs": {"grammar": grammar}}
+        assert (await choice(client, **twice))["message"]["content"] in ("No", "Yes!")
         found = await choice(client, response_format={"type": "json_object"}, max_tokens=9)
         assert json.loads(found["message"]["content"]) == {}  # closed before max_tokens cuts it
         assert found["finish_reason"] == "stop"
@@ -120,8 +130,11 @@ async def test_what_cannot_be_served_is_refused_and_named(folder: Path) -> None:
             ({"guided_regex": "(a"}, "guided_regex", "regex"),
             ({"guided_choice": [""]}, "guided_choice", "empty"),
             ({"guided_choice": ["a"], "guided_regex": "a"}, "guided_choice", "one constraint"),
+            ({"structured_outputs": {"regex": "b"}, "guided_regex": "a"}, "guided_regex", "one constraint"),
             ({"structured_outputs": {"grammar": 'start: "a'}}, "structured_outputs", "lexer"),
             ({"structured_outputs": {"regex": "a" * 70_000}}, "structured_outputs", "characters"),
+            ({"guided_json": POINT, "messages": [{"role": "user", "content": "so" * 9_000}]}, "messages", "fit"),
+            ({"guided_json": POINT, "max_tokens": 2}, "max_tokens", "shortest"),
             ({"response_format": {"type": "json_schema"}}, "response_format.json_schema", "json_schema"),
             ({"response_format": {"type": "xml"}}, "response_format.type", "json_object"),
         ]

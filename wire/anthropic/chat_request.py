@@ -47,8 +47,7 @@ def translation(request: MessagesRequest) -> tuple[dict[str, Any], Names]:
         fields["thinking_budget"] = request.thinking.budget_tokens
     config = request.output_config
     form = request.output_format if config is None or config.format is None else config.format
-    is_call = fields.get("tool_choice") not in (None, "auto", "none")  # then there is no text that could have a format
-    if form is not None and not is_call:
+    if form is not None and not _is_call(fields):  # a call has no text that could have a format
         schema = {"name": "output", "schema": form.schema_, "strict": True}
         fields["response_format"] = {"type": "json_schema", "json_schema": schema}
     return {name: value for name, value in fields.items() if value is not None}, names
@@ -72,8 +71,8 @@ def prompt_translation(request: MessagesRequest | CountTokensRequest) -> tuple[d
     efforts = [config.effort for config in configs if config is not None and config.effort is not None]
     if efforts:
         fields["reasoning_effort"] = efforts[-1]
-    if request.messages[-1].role == "assistant" and "tool_calls" not in messages[-1]:
-        # A last message of the assistant is the beginning of the answer.
+    if request.messages[-1].role == "assistant" and "tool_calls" not in messages[-1] and not _is_call(fields):
+        # A last message of the assistant is the beginning of the answer, unless that must be a call.
         fields |= {"continue_final_message": True, "add_generation_prompt": False}
     of_messages = {f"messages.{number}": place for number, place in enumerate(places)}
     of_tools = {f"tools.{number}.function": f"tools.{number}" for number in range(len(request.tools))}
@@ -146,6 +145,11 @@ def _tool(tool: Tool | ClientTool) -> dict[str, Any]:
             "strict": tool.strict,
         }
     return {"type": "function", "function": {name: value for name, value in given.items() if value is not None}}
+
+
+def _is_call(fields: Mapping[str, Any]) -> bool:
+    """Whether the answer must be a call."""
+    return fields.get("tool_choice") not in (None, "auto", "none")
 
 
 def _choice(choice: ToolChoice) -> dict[str, Any]:

@@ -1,5 +1,5 @@
-"""The fields of a request that say what the answer must match: OpenAI's response_format, vLLM's structured_outputs, and
-the names that vLLM gave them before."""
+"""The fields of a request that say what the answer must match: OpenAI's response_format, vLLM's structured_outputs, the
+names that vLLM gave them before, and those of SGLang and llama.cpp."""
 
 import json
 from collections.abc import Mapping
@@ -59,12 +59,17 @@ class ConstraintFields(BaseModel):
     guided_regex: str | None = Field(default=None, description="a regular expression (vLLM's former name)")
     guided_choice: tuple[str, ...] | None = Field(default=None, description="texts to choose from (vLLM's former name)")
     guided_grammar: str | None = Field(default=None, description="a grammar (vLLM's former name)")
+    json_schema: Schema | str | None = Field(default=None, description="a JSON schema (SGLang, llama.cpp)")
+    regex: str | None = Field(default=None, description="a regular expression (SGLang)")
+    ebnf: str | None = Field(default=None, description="a grammar (SGLang)")
+    grammar: str | None = Field(default=None, description="a grammar (llama.cpp)")
     thinking_token_budget: int | None = Field(
         default=None, ge=-1, le=1_000_000, description="another name of thinking_budget (vLLM); -1: none"
     )
 
     def constraint(self, response_format: ResponseFormat | None = None) -> OutputConstraint | None:
-        """The one constraint of the request. Raises the error for several, and for one that is too long."""
+        """The one constraint of the request, which several fields may name. Raises the error for different ones, and
+        for one that is too long."""
         given: list[tuple[str, ConstraintKind, Any]] = []
         if response_format is not None and response_format.type == "json_object":
             given.append(("response_format", "json_object", ""))
@@ -81,14 +86,19 @@ class ConstraintFields(BaseModel):
             ("guided_regex", "regex", self.guided_regex),
             ("guided_choice", "choice", self.guided_choice),
             ("guided_grammar", "grammar", self.guided_grammar),
+            ("json_schema", "json_schema", self.json_schema),
+            ("regex", "regex", self.regex),
+            ("ebnf", "grammar", self.ebnf),
+            ("grammar", "grammar", self.grammar),
         )
         given += [entry for entry in named if entry[2] is not None]
-        if not given:
-            return None
-        param, kind, value = given[-1]
-        if len(given) > 1:
-            raise invalid(param, "the answer can only have one constraint")
-        text = value if isinstance(value, str) else json.dumps(value)
-        if len(text) > MAX_CONSTRAINT_CHARS:
-            raise invalid(param, f"at most {MAX_CONSTRAINT_CHARS} characters")
-        return OutputConstraint(kind=kind, value=text, param=param)
+        found: OutputConstraint | None = None
+        for param, kind, value in given:
+            text = value if isinstance(value, str) else json.dumps(value)
+            if len(text) > MAX_CONSTRAINT_CHARS:
+                raise invalid(param, f"at most {MAX_CONSTRAINT_CHARS} characters")
+            if found is None:
+                found = OutputConstraint(kind=kind, value=text, param=param)
+            elif (found.kind, found.value) != (kind, text):
+                raise invalid(param, "the answer can only have one constraint")
+        return found

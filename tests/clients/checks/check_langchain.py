@@ -7,17 +7,9 @@ from harness import KEY, MODEL, V1, check, run
 from langchain_core.messages import HumanMessage, ToolMessage
 from langchain_core.tools import tool
 from langchain_openai import ChatOpenAI, OpenAI, OpenAIEmbeddings
-from pydantic import BaseModel, ConfigDict
+from reply import Reply
 
 SENT = {"model": MODEL, "base_url": V1, "api_key": KEY, "max_retries": 0, "temperature": 0}
-
-
-class Reply(BaseModel):
-    """The answer. A small model would go on with fields of its own, if it might."""
-
-    model_config = ConfigDict(extra="forbid")
-
-    yes: bool
 
 
 @tool

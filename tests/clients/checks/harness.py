@@ -1,9 +1,16 @@
 """Checks of one client library: each is a function that raises where the client and the server do not fit."""
 
 import os
+import socket
+import subprocess
 import sys
+import tempfile
+import time
 import traceback
-from collections.abc import Callable
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import TypeVar
 
 Error = TypeVar("Error", bound=Exception)
@@ -52,3 +59,36 @@ def run(client: str) -> None:
             if os.environ.get("AGON_TRACE"):
                 traceback.print_exc()
     sys.exit(has_failed)
+
+
+@contextmanager
+def started(command: list[str], path: str, environment: Mapping[str, str], timeout_s: float = 300.0) -> Iterator[str]:
+    """A client that is itself a server, run with `{port}` in its command replaced: its base URL once it answers at
+    `path`. Raises RuntimeError with the end of its log if it does not come up."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+    url, words = f"http://127.0.0.1:{port}", [word.replace("{port}", str(port)) for word in command]
+    with tempfile.TemporaryFile() as log:
+        process = subprocess.Popen(words, stdout=log, stderr=subprocess.STDOUT, env={**os.environ, **environment})
+        try:
+            give_up_at = time.monotonic() + timeout_s
+            while not _answers(f"{url}{path}"):
+                if process.poll() is not None or time.monotonic() > give_up_at:
+                    log.seek(0)
+                    raise RuntimeError(f"{words[0]} did not come up: {log.read().decode(errors='replace')[-2000:]}")
+                time.sleep(0.5)
+            yield url
+        finally:
+            process.terminate()
+            try:
+                process.wait(30)
+            except subprocess.TimeoutExpired:
+                process.kill()
+
+
+def _answers(url: str) -> bool:
+    try:
+        urllib.request.urlopen(url, timeout=5).close()
+    except (urllib.error.URLError, OSError):
+        return False
+    return True

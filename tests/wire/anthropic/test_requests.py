@@ -108,6 +108,14 @@ def test_a_last_message_of_the_assistant_is_continued() -> None:
     assert "continue_final_message" not in translated()
 
 
+@pytest.mark.parametrize("choice", [{"type": "any"}, {"type": "tool", "name": "add"}])
+def test_a_forced_call_comes_behind_a_last_message_of_the_assistant(choice: dict[str, Any]) -> None:
+    said = [HELLO, {"role": "assistant", "content": "Hello!"}]
+    tools = [{"name": "add", "input_schema": {"type": "object"}}]
+    assert "continue_final_message" not in translated(messages=said, tools=tools, tool_choice=choice)
+    assert translated(messages=said, tools=tools, tool_choice={"type": "auto"})["continue_final_message"]
+
+
 def test_a_schema_of_the_output_is_a_response_format() -> None:
     schema = {"type": "object"}
     config = {"format": {"type": "json_schema", "schema": schema}, "effort": "max"}
