@@ -23,6 +23,7 @@ class ErrorCode(StrEnum):
     NOT_FOUND = "not_found"
     METHOD_NOT_ALLOWED = "method_not_allowed"
     MODEL_NOT_FOUND = "model_not_found"
+    THREAD_NOT_FOUND = "thread_not_found"
     BATTLE_NOT_FOUND = "battle_not_found"
     CHAT_NOT_FOUND = "chat_not_found"
     BATTLE_BUSY = "battle_busy"
@@ -67,6 +68,7 @@ STATUS: dict[ErrorCode, int] = {
     ErrorCode.NOT_FOUND: 404,
     ErrorCode.METHOD_NOT_ALLOWED: 405,
     ErrorCode.MODEL_NOT_FOUND: 404,
+    ErrorCode.THREAD_NOT_FOUND: 404,
     ErrorCode.BATTLE_NOT_FOUND: 404,
     ErrorCode.CHAT_NOT_FOUND: 404,
     ErrorCode.BATTLE_BUSY: 409,
@@ -112,6 +114,7 @@ MEANINGS: dict[ErrorCode, str] = {
     ErrorCode.NOT_FOUND: "There is no such path.",
     ErrorCode.METHOD_NOT_ALLOWED: "The path exists, but not for this method.",
     ErrorCode.MODEL_NOT_FOUND: "No worker serves a model of this name.",
+    ErrorCode.THREAD_NOT_FOUND: "No conversation is kept that could be continued: send all of its messages.",
     ErrorCode.BATTLE_NOT_FOUND: "There is no such battle, or it has been forgotten.",
     ErrorCode.CHAT_NOT_FOUND: "There is no such chat, it has been forgotten, or it belongs to another visitor.",
     ErrorCode.BATTLE_BUSY: "A turn of the battle or chat is still streaming.",

@@ -14,7 +14,7 @@ from typing import Any, NoReturn, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from wire.errors import ApiError, ErrorCode
+from wire.errors import STATUS, ApiError, ErrorCode
 
 MAX_DEPTH = 32
 MAX_CONTAINERS = 10_000
@@ -52,8 +52,8 @@ def parse_json(body: bytes) -> Any:
 
 
 def parse_model(model: type[Model], body: bytes, context: Any = None) -> Model:
-    """Decode and validate `body`; raises ApiError INVALID_JSON, INVALID_REQUEST or UNSUPPORTED_PARAMETER. `context`:
-    what validators of the model read or write (Notes of wire/openai/tolerance.py)."""
+    """Decode and validate `body`; raises ApiError INVALID_JSON, INVALID_REQUEST or the code that a validator
+    of the model gives. `context`: what validators of the model read or write (Notes of wire/openai/tolerance.py)."""
     value = parse_json(body)
     if not isinstance(value, dict):
         raise ApiError(ErrorCode.INVALID_REQUEST, "The body must be a JSON object.")
@@ -61,7 +61,7 @@ def parse_model(model: type[Model], body: bytes, context: Any = None) -> Model:
 
 
 def to_model(model: type[Model], fields: Mapping[str, Any], context: Any = None) -> Model:
-    """Validate decoded fields; raises ApiError INVALID_REQUEST or UNSUPPORTED_PARAMETER."""
+    """Validate decoded fields; raises ApiError INVALID_REQUEST or the code that a validator gives."""
     try:
         return model.model_validate(fields, context=context)
     except ValidationError as error:
@@ -78,8 +78,8 @@ def _as_api_error(error: ValidationError) -> ApiError:
     if first["type"] == "extra_forbidden":
         return ApiError(ErrorCode.UNSUPPORTED_PARAMETER, f"The parameter {param!r} is not supported.", param=param)
     message = _message(first)
-    if first["type"] == "unsupported":
-        return ApiError(ErrorCode.UNSUPPORTED_PARAMETER, message, param=param)
+    if first["type"] in STATUS:
+        return ApiError(ErrorCode(first["type"]), message, param=param)
     return ApiError(ErrorCode.INVALID_REQUEST, f"{param}: {message}" if param else message, param=param)
 
 

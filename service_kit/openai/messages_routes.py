@@ -17,6 +17,7 @@ from wire.anthropic.answer import MessageAnswer
 from wire.anthropic.chat_request import prompt_translation, translation
 from wire.anthropic.replies import EVENTS, MessageObject, TokenCount
 from wire.anthropic.requests import CountTokensRequest, MessagesRequest
+from wire.errors import ErrorCode
 from wire.workers import TokensRequest
 
 _EXAMPLE = {"model": "raven", "max_tokens": 64, "messages": [{"role": "user", "content": "What is 17 + 25?"}]}
@@ -32,7 +33,7 @@ def add_messages_routes(router: APIRouter, bodies: Bodies, backend: Backend) -> 
         request=MessagesRequest,
         example=_EXAMPLE,
         answer=Answer(json=MessageObject, events=EVENTS),
-        errors=backend.errors,
+        errors=(*backend.errors, ErrorCode.THREAD_NOT_FOUND),
         error_shape="anthropic",
     )
     async def messages(request: Request) -> Response:
@@ -57,7 +58,7 @@ def add_messages_routes(router: APIRouter, bodies: Bodies, backend: Backend) -> 
         request=CountTokensRequest,
         example={name: value for name, value in _EXAMPLE.items() if name != "max_tokens"},
         answer=TokenCount,
-        errors=backend.errors,
+        errors=(*backend.errors, ErrorCode.THREAD_NOT_FOUND),
         error_shape="anthropic",
     )
     async def count_tokens(request: Request) -> Response:

@@ -233,3 +233,22 @@ async def test_thoughts_alone_are_an_answer(tmp_path: Path, template: str) -> No
         assert (cut.finish_reason, cut.message.content) == ("length", "")
         for form in FORMS:
             assert await chats.create(model="m", messages=[QUESTION, form(cut.message), QUESTION], max_tokens=2)
+
+
+async def test_the_tool_runner_of_anthropic_goes_on_without_a_kept_thread(tmp_path: Path) -> None:
+    """It asks to continue a thread, is told that there is none, and sends the whole conversation."""
+    asked: list[tuple[str, int]] = []
+
+    @anthropic.beta_async_tool
+    async def get_weather(city: str, days: int) -> str:
+        """By day."""
+        asked.append((city, days))
+        return "rain"
+
+    async with served(write_caller(tmp_path, "hermes")) as clients:
+        runner = clients.anthropic.beta.messages.tool_runner(
+            model="m", messages=[QUESTION], max_tokens=60, tools=[get_weather], extra_body={"temperature": 0}
+        )
+        answer = await runner.until_done()
+    assert asked == [("Ulm", 2)]
+    assert answer.content[-1].text == "It rains."

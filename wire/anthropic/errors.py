@@ -2,14 +2,14 @@
 
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
-from wire.errors import ApiError
+from wire.errors import ApiError, ErrorCode
 
 
 class AnthropicErrorDetail(BaseModel):
     """`type` is the class of the error, `message` a sentence for people. `code` (an ErrorCode) and `param` are added to
-    Anthropic's fields: they are those of the OpenAI shape."""
+    Anthropic's fields: they are those of the OpenAI shape. `details` has `error_code`, where clients act on it."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -17,6 +17,7 @@ class AnthropicErrorDetail(BaseModel):
     message: str
     code: str
     param: str | None = None
+    details: dict[str, str] | None = Field(default=None, exclude_if=lambda details: details is None)
 
 
 class AnthropicErrorBody(BaseModel):
@@ -42,5 +43,7 @@ _TYPES = {
 def error_body(error: ApiError) -> AnthropicErrorBody:
     """`error` in this shape; its status stays what it is."""
     kind = _TYPES.get(error.status, "invalid_request_error" if error.status < 500 else "api_error")
-    detail = AnthropicErrorDetail(type=kind, message=error.message, code=error.code.value, param=error.param)
+    code = error.code.value
+    details = {"error_code": code} if error.code is ErrorCode.THREAD_NOT_FOUND else None
+    detail = AnthropicErrorDetail(type=kind, message=error.message, code=code, param=error.param, details=details)
     return AnthropicErrorBody(error=detail)

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 
+from wire.errors import ErrorCode
 from wire.openai.fields import BOOKKEEPING, CACHE
 from wire.openai.requests import ChatCompletionRequest
 from wire.openai.tolerance import Known, Refused, accepted, served_by
@@ -17,7 +18,10 @@ CONVERSATION: Mapping[str, Known] = {
     "mcp_servers": Refused("nothing runs beside the model; give their tools as tools", example=[{"name": "a"}]),
     "container": Refused("nothing runs beside the model; give tools of your own", example="container_1"),
     "thread": Refused(
-        "conversations are not kept; send all messages", ({"type": "create"},), {"type": "continue", "x": 1}
+        "conversations are not kept; send all messages",
+        neutral=({"type": "create"},),
+        example={"type": "continue", "previous_message_id": "msg_1"},
+        code=ErrorCode.THREAD_NOT_FOUND,  # on which Anthropic's clients send all messages
     ),
 }
 MESSAGES: Mapping[str, Known] = {

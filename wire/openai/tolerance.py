@@ -15,6 +15,8 @@ from pydantic import BaseModel, ConfigDict, ValidationInfo, model_validator
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticCustomError
 
+from wire.errors import ErrorCode
+
 JsonValue = Any
 
 _EMPTY: tuple[Any, ...] = ("", [], {})
@@ -31,11 +33,12 @@ class Accepted:
 @dataclass(frozen=True, slots=True)
 class Refused:
     """A field that would change the answer. `neutral`: values that ask for nothing and are taken; null and empty ones
-    always are. `example`: a value that is refused."""
+    always are. `example`: a value that is refused. `code`: of the error."""
 
     why: str
     neutral: tuple[JsonValue, ...] = ()
     example: JsonValue = "x"
+    code: ErrorCode = ErrorCode.UNSUPPORTED_PARAMETER
 
 
 Known = Accepted | Refused
@@ -70,9 +73,9 @@ def is_nothing(value: object) -> bool:
     return value is None or (isinstance(value, str | list | dict) and value in _EMPTY)
 
 
-def refused(param: str, message: str) -> PydanticCustomError:
-    """An UNSUPPORTED_PARAMETER for the field at `param`, relative to the model that is being validated."""
-    return PydanticCustomError("unsupported", "{message}", {"message": message, "param": param})
+def refused(param: str, message: str, code: ErrorCode = ErrorCode.UNSUPPORTED_PARAMETER) -> PydanticCustomError:
+    """An error of this code for the field at `param`, relative to the model that is being validated."""
+    return PydanticCustomError(code.value, "{message}", {"message": message, "param": param})
 
 
 def invalid(param: str, message: str) -> PydanticCustomError:
@@ -91,7 +94,7 @@ def check_refused(value: Mapping[str, Any], known: Mapping[str, Known]) -> None:
     for name, item in value.items():
         entry = known.get(name)
         if isinstance(entry, Refused) and not is_nothing(item) and not any(_is_same(item, ok) for ok in entry.neutral):
-            raise refused(name, f"{name} is not supported: {entry.why}.")
+            raise refused(name, f"{name} is not supported: {entry.why}.", entry.code)
 
 
 def _is_same(item: object, neutral: object) -> bool:

@@ -208,7 +208,6 @@ def test_text_in_results_of_tools_is_taken_in_every_shape() -> None:
         ({"tools": [{**ADD, "name": "a" * 129}]}, "tools.0.name"),
         ({"tool_choice": {"type": "tool"}}, "tool_choice"),
         ({"container": "x"}, "container"),
-        ({"thread": {"type": "continue", "previous_message_id": "x"}}, "thread"),
         ({"n": 2}, "n"),
         ({"context_management": {"edits": [{"type": "compact_20260112"}]}}, "context_management.edits.0.type"),
         ({"thinking": {"type": "enabled"}}, "thinking.budget_tokens"),
