@@ -1,11 +1,12 @@
-"""Real clients from PyPI, unmodified, against a worker or an arena: one line for each check.
+"""Real clients from PyPI and npm, unmodified, against a worker or an arena: one line for each check.
 
     make clients                                        # a worker with a demo model, every client
     make clients CLIENTS="--through arena"              # the same through a controller
     make clients CLIENTS="--url http://HOST:PORT --model NAME openai litellm"
 
 The clients have environments of their own, because they need different releases of each other. They are installed once,
-into a folder that git ignores.
+into a folder that git ignores. Coding agents get a model whose tokens are scripted (scripted.py), because no small one
+can do their tasks.
 """
 
 import argparse
@@ -15,26 +16,29 @@ import shutil
 import subprocess
 import sys
 import sysconfig
-import tempfile
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
-from tests.clients.served import served
+from tests.clients.served import Server, served
 
 ROOT = Path(__file__).resolve().parents[2]
 CHECKS = Path(__file__).parent / "checks"
 CHECKPOINT = ROOT / "demo_models/raven"
+CONTEXT = 131_072  #: tokens: the first prompts of coding agents have up to 60,000 of raven's
 
 
 @dataclass(frozen=True)
 class Environment:
-    """Packages that can be installed together. `sees_ours`: it takes torch and transformers from our environment."""
+    """Packages that can be installed together. `sees_ours`: it takes torch and transformers from our environment.
+    `of_node`: the packages are those of npm. `is_scripted`: the clients need a model that does what they ask."""
 
     packages: tuple[str, ...]
     clients: tuple[str, ...]
     sees_ours: bool = False
+    of_node: bool = False
+    is_scripted: bool = False
 
 
 ENVIRONMENTS = {
@@ -62,6 +66,27 @@ ENVIRONMENTS = {
     "aider": Environment(("aider-chat",), ("aider",)),
     "open_webui": Environment(("open-webui",), ("open_webui",), sees_ours=True),
     "evaluation": Environment(("lm-eval[api]", "accelerate"), ("lm_eval",), sees_ours=True),
+    "node": Environment(
+        (
+            *("openai@>=6", "@anthropic-ai/sdk@>=1", "zod@>=4"),
+            *("ai@>=6", "@ai-sdk/openai-compatible@>=2", "@ai-sdk/openai@>=3", "@ai-sdk/anthropic@>=3"),
+            *("@langchain/core@>=1", "@langchain/openai@>=1", "@langchain/anthropic@>=1", "@openai/agents@>=0.20"),
+        ),
+        ("node_sdks", "node_libraries"),
+        of_node=True,
+    ),
+    "promptfoo": Environment(("promptfoo@>=0.121",), ("promptfoo",), of_node=True),
+    "coding_agents": Environment(
+        (
+            "@anthropic-ai/claude-code@>=2.1",
+            "@openai/codex@>=0.171",
+            "@qwen-code/qwen-code@>=0.15",
+            "opencode-ai@>=1.18",
+        ),
+        ("coding_agents",),
+        of_node=True,
+        is_scripted=True,
+    ),
 }
 
 
@@ -80,51 +105,89 @@ def main() -> int:
     if unknown:
         parser.error(f"no such client: {min(unknown)}")
     with ExitStack() as stack:
-        url = asked.url
-        if url is None:
-            checkpoint = stack.enter_context(_with_tools(CHECKPOINT))
-            url = stack.enter_context(served(checkpoint, asked.model, asked.through))
-        variables = {"AGON_URL": url, "AGON_MODEL": asked.model, "AGON_KEY": asked.key}
-        variables["AGON_CHECKPOINT"] = str(CHECKPOINT)
-        return int(any([_has_failed(asked.environments, client, variables) for client in asked.clients or names]))
+        checkpoint = _checkpoint(Path(stack.enter_context(TemporaryDirectory())))
+        servers: dict[bool, Server] = {}
+
+        def server(*, is_scripted: bool) -> Server:
+            if asked.url is not None:
+                return Server(asked.url)
+            if is_scripted not in servers:
+                started = served(checkpoint, asked.model, "script" if is_scripted else asked.through)
+                servers[is_scripted] = stack.enter_context(started)
+            return servers[is_scripted]
+
+        has_failed = False
+        for client in asked.clients or names:
+            name, environment = next(item for item in ENVIRONMENTS.items() if client in item[1].clients)
+            if environment.of_node and shutil.which("npm") is None:
+                print(f"FAIL  {client}: npm, which installs it, is not on the PATH", flush=True)
+                has_failed = True
+                continue
+            folder = _installed(asked.environments / name, environment)
+            its_server = server(is_scripted=environment.is_scripted)
+            variables = {"AGON_URL": its_server.url, "AGON_MODEL": asked.model, "AGON_KEY": asked.key}
+            variables |= {"AGON_CHECKPOINT": str(CHECKPOINT), "AGON_LOG": str(its_server.log or "")}
+            has_failed |= _fails(client, folder, variables)
+        return int(has_failed)
 
 
-def _has_failed(folder: Path, client: str, variables: dict[str, str]) -> bool:
-    name, environment = next(item for item in ENVIRONMENTS.items() if client in item[1].clients)
-    python = _installed(folder / name, environment)
-    command = [str(python), str(CHECKS / f"check_{client}.py")]
+def _fails(client: str, folder: Path, variables: dict[str, str]) -> bool:
+    """Run the checks of a client in its environment, and print their lines."""
+    script = CHECKS / f"check_{client}.mjs"
+    if script.exists():
+        for module in CHECKS.glob("*.mjs"):  # node finds packages from where a module lies
+            shutil.copy(module, folder)
+        command = ["node", str(folder / script.name)]
+    else:
+        python = folder / "bin/python"
+        command = [str(python) if python.exists() else sys.executable, str(script.with_suffix(".py"))]
     quiet = {"LITELLM_LOG": "ERROR", "TOKENIZERS_PARALLELISM": "false", "PYTHONWARNINGS": "ignore"}
-    done = subprocess.run(command, env={**os.environ, **quiet, **variables}, stdout=subprocess.PIPE, text=True)
+    path = {"PATH": os.pathsep.join((str(folder / "node_modules/.bin"), os.environ["PATH"]))}
+    environment = {**os.environ, **quiet, **path, **variables}
+    done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True)
     lines = [line for line in done.stdout.splitlines() if line.startswith(("ok  ", "FAIL"))]
     print("\n".join(lines) or f"FAIL  {client}: it ended with {done.returncode} before its first check", flush=True)
     return done.returncode != 0
 
 
 def _installed(folder: Path, environment: Environment) -> Path:
-    """The interpreter of an environment, which is made where it is missing or was made for other packages."""
-    python, stamp = folder / "bin/python", folder / "packages.json"
+    """The folder of an environment, which is made where it is missing or was made for other packages."""
+    stamp = folder / "packages.json"
     wanted = json.dumps(environment.packages)
     if not (stamp.exists() and stamp.read_text() == wanted):
         shutil.rmtree(folder, ignore_errors=True)
-        subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)
-        if environment.sees_ours:
-            purelib = f"lib/python{sys.version_info.major}.{sys.version_info.minor}/site-packages"
-            (folder / purelib / "ours.pth").write_text(sysconfig.get_path("purelib") + "\n")
-        subprocess.run([str(python), "-m", "pip", "install", "--quiet", *environment.packages], check=True)
+        (_install_of_node if environment.of_node else _install)(folder, environment)
         stamp.write_text(wanted)
-    return python
+    return folder
 
 
-@contextmanager
-def _with_tools(checkpoint: Path) -> Iterator[Path]:
-    """A copy of the checkpoint whose chat template shows tools in Hermes' form, which its own one does not."""
-    with tempfile.TemporaryDirectory() as folder:
-        copy = Path(folder) / checkpoint.name
-        shutil.copytree(checkpoint, copy)
-        path = copy / "tokenizer_config.json"
-        template = (Path(__file__).parent / "tools_template.jinja").read_text()
-        path.write_text(json.dumps({**json.loads(path.read_text()), "chat_template": template}))
-        yield copy
+def _install(folder: Path, environment: Environment) -> None:
+    python = str(folder / "bin/python")
+    subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)
+    if environment.sees_ours:
+        purelib = f"lib/python{sys.version_info.major}.{sys.version_info.minor}/site-packages"
+        (folder / purelib / "ours.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    subprocess.run([python, "-m", "pip", "install", "--quiet", *environment.packages], check=True)
+
+
+def _install_of_node(folder: Path, environment: Environment) -> None:
+    folder.mkdir(parents=True)
+    (folder / "package.json").write_text('{"private": true}')  # without one, npm installs into a folder above
+    quiet = ("--silent", "--no-audit", "--no-fund", "--omit=peer")
+    subprocess.run(["npm", "install", *quiet, *environment.packages], cwd=folder, check=True)
+
+
+def _checkpoint(folder: Path) -> Path:
+    """A copy of the demo model that takes long prompts, with a chat template that shows tools in Hermes' form."""
+    copy = folder / CHECKPOINT.name
+    shutil.copytree(CHECKPOINT, copy)
+    template = (Path(__file__).parent / "tools_template.jinja").read_text()
+    for name, changes in (
+        ("config.json", {"max_position_embeddings": CONTEXT}),
+        ("tokenizer_config.json", {"chat_template": template}),
+    ):
+        (copy / name).write_text(json.dumps({**json.loads((copy / name).read_text()), **changes}))
+    return copy
 
 
 if __name__ == "__main__":

@@ -13,33 +13,43 @@ import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 START_S = 180.0
 
 
+class Server(NamedTuple):
+    """Where a server is. `log`: the file of its stdout, if it is ours."""
+
+    url: str
+    log: Path | None = None
+
+
 @contextmanager
-def served(checkpoint: Path, model: str, through: Literal["worker", "arena"]) -> Iterator[str]:
-    """The base URL of the server; raises RuntimeError if it does not come up."""
+def served(checkpoint: Path, model: str, through: Literal["worker", "arena", "script"]) -> Iterator[Server]:
+    """A worker, an arena or a worker whose model is scripted; raises RuntimeError if it does not come up."""
     worker, controller, webui = (_free_port() for _ in range(3))
     with tempfile.TemporaryDirectory() as folder:
         if through == "worker":
-            port, arguments = worker, ["serve", f"{model}={checkpoint}", "--port", str(worker)]
+            port, arguments = worker, ["cli.main", "serve", f"{model}={checkpoint}", "--port", str(worker)]
+        elif through == "script":
+            port, arguments = worker, ["tests.clients.scripted", f"{model}={checkpoint}", str(worker)]
         else:
             ports = ["--worker-port", worker, "--controller-port", controller, "--webui-port", webui]
-            port, arguments = controller, ["up", "--model", f"{model}={checkpoint}", "--data-dir", folder]
+            port, arguments = controller, ["cli.main", "up", "--model", f"{model}={checkpoint}", "--data-dir", folder]
             arguments += [str(part) for part in ports]
-        with (Path(folder) / "server.log").open("wb") as log:
+        log = Path(folder) / "server.log"
+        with log.open("wb") as written:
             process = subprocess.Popen(
-                [sys.executable, "-m", "cli.main", *arguments],
-                stdout=log,
+                [sys.executable, "-m", *arguments],
+                stdout=written,
                 stderr=subprocess.STDOUT,
                 env={**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[2])},
             )
         try:
             url = f"http://127.0.0.1:{port}"
-            _wait_for(url, model, process, Path(folder) / "server.log")
-            yield url
+            _wait_for(url, model, process, log)
+            yield Server(url, log)
         finally:
             process.send_signal(signal.SIGINT)
             try:
