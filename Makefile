@@ -34,7 +34,7 @@ help:
 	@echo "make format       format the code"
 	@echo "make distributions 20,000 draws of each pair of sampling parameters against the exact distribution"
 	@echo "make attacks      the attackers' scripts at full length: 300 battles, 200 prompts of others; prints what they found"
-	@echo "make clients      client libraries from PyPI against a worker, one line for each check (CLIENTS='--through arena litellm')"
+	@echo "make clients      client libraries from PyPI and npm, coding agents too: one line for each check (CLIENTS='--through arena litellm')"
 	@echo "make failovers    50 fail-overs of a store with Sentinel under votes (FAILOVERS='--rounds N --vote-replicas N')"
 	@echo "make two-hosts    as root: an arena and workers in two and four network namespaces, with TLS; docs/machines.md as it stands"
 	@echo "make containers   build the images and run docker-compose.yml under podman, as root (CONTAINERS='--local-bases --gpu')"

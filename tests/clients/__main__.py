@@ -26,7 +26,7 @@ from tests.clients.served import Server, served
 ROOT = Path(__file__).resolve().parents[2]
 CHECKS = Path(__file__).parent / "checks"
 CHECKPOINT = ROOT / "demo_models/raven"
-CONTEXT = 131_072  #: tokens: the first prompts of coding agents have up to 60,000 of raven's
+CONTEXT = 65_536  #: tokens: the prompts of coding agents have up to 40,000 of this tokenizer
 
 
 @dataclass(frozen=True)

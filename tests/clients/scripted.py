@@ -2,7 +2,7 @@
 
 Only the choice of tokens is scripted: a constraint leaves the model one text. Requests, chat template, tokenizer,
 engine, parser of tool calls and answers are those of every worker. The weights are random and few, because the prompts
-are long. A request that is refused is told on stdout.
+are long. The lengths of prompts and the requests that are refused are told on stdout.
 """
 
 import asyncio
@@ -68,6 +68,7 @@ class Scripted:
         prompt = self._engine.tokenise(source, add_special_tokens=add_special_tokens)
         if not isinstance(source, Conversation):
             return prompt
+        print(f"prompt: {len(prompt.token_ids)}", flush=True)
         answer = answer_to(self._engine.echo(prompt).text)
         return replace(prompt, constraint=Constraint("choice", json.dumps([answer])))
 
