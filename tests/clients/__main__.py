@@ -146,8 +146,10 @@ def _fails(client: str, folder: Path, variables: dict[str, str]) -> bool:
     environment = {**os.environ, **quiet, **path, **variables}
     done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True)
     lines = [line for line in done.stdout.splitlines() if line.startswith(("ok  ", "FAIL"))]
-    print("\n".join(lines) or f"FAIL  {client}: it ended with {done.returncode} before its first check", flush=True)
-    return done.returncode != 0
+    if not lines or (done.returncode and not any(line.startswith("FAIL") for line in lines)):
+        lines.append(f"FAIL  {client}: it ended with {done.returncode} before its last check")
+    print("\n".join(lines), flush=True)
+    return any(line.startswith("FAIL") for line in lines)
 
 
 def _installed(folder: Path, environment: Environment) -> Path:

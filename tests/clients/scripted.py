@@ -97,9 +97,7 @@ def write_small(checkpoint: Path, folder: Path) -> None:
     shutil.copytree(checkpoint, folder)
     config = {**json.loads((checkpoint / "config.json").read_text()), **SMALL}
     (folder / "config.json").write_text(json.dumps(config))
-    transformers.AutoModelForCausalLM.from_config(transformers.AutoConfig.from_pretrained(folder)).save_pretrained(
-        folder
-    )
+    transformers.Qwen3ForCausalLM(transformers.Qwen3Config.from_pretrained(folder)).save_pretrained(folder)
 
 
 async def main() -> None:
