@@ -175,8 +175,10 @@ def _install(folder: Path, environment: Environment) -> None:
 def _install_of_node(folder: Path, environment: Environment) -> None:
     folder.mkdir(parents=True)
     (folder / "package.json").write_text('{"private": true}')  # without one, npm installs into a folder above
-    quiet = ("--silent", "--no-audit", "--no-fund", "--omit=peer")
-    subprocess.run(["npm", "install", *quiet, *environment.packages], cwd=folder, check=True)
+    options = ("--silent", "--no-audit", "--no-fund", "--omit=peer", f"--userconfig={Path.home() / '.npmrc'}")
+    with TemporaryDirectory() as home:  # npm and its packages write there, too
+        variables = {**os.environ, "HOME": home}
+        subprocess.run(["npm", "install", *options, *environment.packages], cwd=folder, env=variables, check=True)
 
 
 def _checkpoint(folder: Path) -> Path:
