@@ -239,15 +239,15 @@ async def test_the_tool_runner_of_anthropic_goes_on_without_a_kept_thread(tmp_pa
     """It asks to continue a thread, is told that there is none, and sends the whole conversation."""
     asked: list[tuple[str, int]] = []
 
-    @anthropic.beta_async_tool
     async def get_weather(city: str, days: int) -> str:
         """By day."""
         asked.append((city, days))
         return "rain"
 
+    tools: Any = [anthropic.beta_async_tool(get_weather)]
     async with served(write_caller(tmp_path, "hermes")) as clients:
         runner = clients.anthropic.beta.messages.tool_runner(
-            model="m", messages=[QUESTION], max_tokens=60, tools=[get_weather], extra_body={"temperature": 0}
+            model="m", messages=[QUESTION], max_tokens=60, tools=tools, extra_body={"temperature": 0}
         )
         answer = await runner.until_done()
     assert asked == [("Ulm", 2)]
