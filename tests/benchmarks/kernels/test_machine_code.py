@@ -91,6 +91,7 @@ def test_only_what_has_changed_since_it_was_recorded_is_compiled_and_one_of_each
 
 #: Together they launch every kernel.
 FEW = (
+    "Qwen3-0.6B",
     "Qwen3-0.6B with adapters",
     "Qwen3-0.6B in AWQ",
     "Qwen3-30B-A3B in FP8",
