@@ -143,10 +143,10 @@ async def test_the_ledger_is_on_disk_before_a_visitor_goes_on(tmp_path: Path) ->
     assert ledger.num_acknowledged == 2
 
 
-def judged(reading: Reading, number: int = 1) -> Tally:
+def judged(reading: Reading, number: int = 1, *, forgets_battles: bool = False) -> Tally:
     """The tally after a visitor judged what it has read of a turn."""
     tally = Tally()
-    site = Site(urls=[], num_faults=lambda _: 0, http=None)  # type: ignore[arg-type]
+    site = Site([], lambda _: 0, None, forgets_battles)  # type: ignore[arg-type]
     visitor = Visitor(site, None, tally, random.Random(1))  # type: ignore[arg-type]
     visitor._judge("battle", number, reading)
     return tally
@@ -176,6 +176,13 @@ def test_a_later_turn_may_be_refused_and_a_first_one_not_be_answered_so() -> Non
     assert not judged(reading, 2).broken
     reading.ends.clear()
     assert dict(judged(reading, 1).broken) == {"silent_cuts": 1}
+
+
+def test_where_the_store_forgets_the_end_of_the_turn_before_is_not_that_of_a_lost_one() -> None:
+    reading = Reading("x.0 x.1", state="answered", turn=1)
+    assert not judged(reading, 2, forgets_battles=True).broken
+    assert dict(judged(reading, 2).broken) == {"silent_cuts": 1}
+    assert dict(judged(reading, 1, forgets_battles=True).broken) == {"silent_cuts": 1}
 
 
 def test_a_delta_with_the_wrong_number_is_noticed() -> None:

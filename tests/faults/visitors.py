@@ -63,6 +63,7 @@ class Reading:
     ends: dict[str, str] = field(default_factory=dict)  #: by side: finish reason or error code
     last_id: str | None = None
     state: str | None = None  #: of turn_finished
+    turn: int = 0  #: of turn_finished
     is_kept: bool = True  #: of turn_finished: false for a turn that was refused
     num_cuts: int = 0
     attempts: list[str] = field(default_factory=list)  #: how each connection ended, for a report
@@ -191,6 +192,8 @@ class Visitor:
         self._tally.count("turns")
         if reading.num_cuts:
             self._tally.count("turns_resumed")
+        if reading.turn < number and self._site.forgets_battles:  # the store has lost this turn: that was the last one
+            return "refused"
         for side, text in reading.texts.items():
             has_ended = reading.ends.get(side) in ("stop", "length")
             if has_ended and text != reading.content:
@@ -383,7 +386,7 @@ class Visitor:
                 reading.ends.pop(data["side"], None)
                 self._tally.count("restarted_sides")
             case "turn_finished":
-                reading.state, reading.is_kept = data["state"], data["is_kept"]
+                reading.state, reading.is_kept, reading.turn = data["state"], data["is_kept"], data["turn"]
                 return True
             case "error":
                 reading.ends["error"] = data["error"]["code"]
