@@ -123,7 +123,12 @@ def main() -> int:
                 print(f"FAIL  {client}: npm, which installs it, is not on the PATH", flush=True)
                 has_failed = True
                 continue
-            folder = _installed(asked.environments / name, environment)
+            try:
+                folder = _installed(asked.environments / name, environment)
+            except subprocess.CalledProcessError as error:
+                print(f"FAIL  {client}: it cannot be installed here: {error}", flush=True)
+                has_failed = True
+                continue
             its_server = server(is_scripted=environment.is_scripted)
             variables = {"AGON_URL": its_server.url, "AGON_MODEL": asked.model, "AGON_KEY": asked.key}
             variables |= {"AGON_CHECKPOINT": str(CHECKPOINT), "AGON_LOG": str(its_server.log or "")}
