@@ -46,35 +46,27 @@ def with_read_system(
     messages: Sequence[dict[str, Any]], reads_system: Callable[[], tuple[bool, bool]]
 ) -> list[dict[str, Any]]:
     """The messages, where each system message that the template would reject or leave out is a paragraph of the message
-    beside it: of the system message that begins the conversation if it directly follows that, else of the next message
-    of the user, else of the last one. reads_system: ChatTemplate.reads_system."""
+    before it, if that is the system's or the user's, else of a message of the user, which the next one goes on with.
+    So what comes later changes no earlier message. reads_system: ChatTemplate.reads_system."""
     if all(message["role"] != "system" for message in messages):
         return list(messages)
     reads_first, reads_late = reads_system()
     kept: list[dict[str, Any]] = []
-    waiting: list[Any] = []  # contents for the next message of the user
+    is_only_system = False  # the last message kept has nothing that the user has said
     for place, message in enumerate(messages):
         if message["role"] == "system" and not (reads_late if place else reads_first):
-            if kept and kept[-1]["role"] == "system":
-                kept[-1] = _longer(kept[-1], message["content"])
+            if kept and kept[-1]["role"] in ("system", "user"):
+                kept[-1] = {**kept[-1], "content": _joined(kept[-1]["content"], message["content"])}
             else:
-                waiting.append(message["content"])
-            continue
-        if message["role"] == "user":
-            for content in reversed(waiting):
-                message = {**message, "content": _joined(content, message["content"])}
-            waiting.clear()
-        kept.append(message)
-    for content in waiting:
-        if kept and kept[-1]["role"] == "user":
-            kept[-1] = _longer(kept[-1], content)
+                kept.append({"role": "user", "content": message["content"]})
+                is_only_system = True
+        elif message["role"] == "user" and is_only_system:
+            kept[-1] = {**message, "content": _joined(kept[-1]["content"], message["content"])}
+            is_only_system = False
         else:
-            kept.append({"role": "user", "content": content})
+            kept.append(message)
+            is_only_system = False
     return kept
-
-
-def _longer(message: dict[str, Any], content: Any) -> dict[str, Any]:
-    return {**message, "content": _joined(message["content"], content)}
 
 
 def _joined(first: Any, second: Any) -> Any:

@@ -10,17 +10,9 @@ from pathlib import Path
 
 import anthropic
 import openai
-from harness import KEY, MODEL, URL, V1, check, run, started
+from harness import HELLO, KEY, MODEL, SCHEMA, TOOL, URL, V1, check, run, started
 
 PROXY_KEY = f"sk-{secrets.token_hex(32)}"
-HELLO = [{"role": "user", "content": "Hello!"}]
-SCHEMA = {
-    "type": "object",
-    "properties": {"a": {"type": "boolean"}},
-    "required": ["a"],
-    "additionalProperties": False,
-}
-TOOL = {"type": "function", "function": {"name": "add", "description": "Adds.", "parameters": SCHEMA}}
 ROUTES = {
     "openai": {"model": f"openai/{MODEL}", "api_base": V1, "api_key": KEY},
     "anthropic": {"model": f"anthropic/{MODEL}", "api_base": URL, "api_key": KEY},

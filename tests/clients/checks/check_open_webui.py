@@ -7,16 +7,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 import requests
-from harness import KEY, MODEL, V1, check, run, started
-
-HELLO = [{"role": "user", "content": "Hello!"}]
-SCHEMA = {
-    "type": "object",
-    "properties": {"a": {"type": "boolean"}},
-    "required": ["a"],
-    "additionalProperties": False,
-}
-TOOL = {"type": "function", "function": {"name": "add", "description": "Adds.", "parameters": SCHEMA}}
+from harness import HELLO, KEY, MODEL, TOOL, V1, check, run, started
 
 
 def checks(url):

@@ -19,6 +19,14 @@ URL = os.environ["AGON_URL"]  #: http://host:port of the server
 V1 = f"{URL}/v1"
 MODEL = os.environ["AGON_MODEL"]
 KEY = os.environ.get("AGON_KEY") or "none"
+HELLO = [{"role": "user", "content": "Hello!"}]
+SCHEMA = {
+    "type": "object",
+    "properties": {"a": {"type": "boolean"}},
+    "required": ["a"],
+    "additionalProperties": False,
+}
+TOOL = {"type": "function", "function": {"name": "add", "description": "Adds.", "parameters": SCHEMA}}
 
 _CHECKS: list[tuple[str, Callable[[], object]]] = []
 

@@ -56,5 +56,15 @@ def test_a_message_behind_an_answer_becomes_one_of_the_user_and_parts_stay_parts
     ]
 
 
+def test_what_comes_later_changes_no_earlier_message() -> None:
+    """Else the cached pages of every earlier turn would be of no use."""
+    messages = said("u1", "s1", "a1", "u2", "a2", "s2", "a3")
+    whole = with_read_system(messages, lambda: (True, False))
+    assert [message["content"] for message in whole] == ["u1\n\ns1", "a1", "u2", "a2", "s2", "a3"]
+    for count in range(2, len(messages)):  # each a request, the first with its system message
+        part = with_read_system(messages[:count], lambda: (True, False))
+        assert part == whole[: len(part)]
+
+
 def test_templates_are_not_asked_where_there_is_no_system_message() -> None:
     assert with_read_system(said("u1"), lambda: pytest.fail("asked")) == said("u1")
