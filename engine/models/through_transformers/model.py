@@ -110,7 +110,7 @@ class TransformersModel:
         return logits
 
 
-class _DecoderOutput(BaseModelOutputWithPast):  # type: ignore[misc]  # transformers is Any
+class _DecoderOutput(BaseModelOutputWithPast):
     """Final hidden states; whatever else a model's head passes on (states, scores of experts) is None."""
 
     def __getattr__(self, name: str) -> None:
