@@ -104,7 +104,8 @@ class RequestStream(AsyncIterator[RequestDelta]):
         """Backend's thread only: add a delta to the buffer, or the error with which the engine has failed the request.
         The consumer is woken by `wake`."""
         if delta.error:
-            self.fail(NotFinite(delta.error))
+            is_refusal = delta.error_param is not None
+            self.fail(InvalidRequest(delta.error, param=delta.error_param) if is_refusal else NotFinite(delta.error))
             return
         with self._lock:
             if not self._is_over:

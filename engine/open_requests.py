@@ -22,6 +22,10 @@ from engine.text.tool_calls.parser import ToolCallParser
 
 logger = logging.getLogger(__name__)
 
+_BROKEN_CONSTRAINT = (
+    "the constraint allows no further token, or takes more work for each token than its limits allow; make it simpler"
+)
+
 
 class OpenRequests:
     """Owner of the open requests and of the texts of their sequences. Ends a sequence everywhere: scheduler, grammar,
@@ -86,7 +90,10 @@ class OpenRequests:
             _, reason = self._read_newest(request, sequence, output)
             if reason is not None:
                 self._finish(request, sequence, reason)
-                return [delta_of(request, sequence, output, Said("", ""))]
+                delta = delta_of(request, sequence, output, Said("", ""))
+                if reason == "abort":
+                    _blame_constraint(delta)
+                return [delta]
         return []
 
     def take_token(self, request: Request, sequence: Sequence, sampled: SampledToken) -> RequestDelta:
@@ -103,6 +110,8 @@ class OpenRequests:
         if reason is not None:
             self._finish(request, sequence, reason)
         delta = delta_of(request, sequence, output, said, (sampled.token_id,), logprobs)
+        if reason == "abort":
+            _blame_constraint(delta)
         if sequence.index == 0 and isinstance(request.reading, PromptScores):
             delta.prompt_logprobs = prompt_logprobs_of(request, request.reading)
             request.reading = None  # told; all rows have been read
@@ -140,14 +149,17 @@ class OpenRequests:
         return deltas
 
     def fail(self, request: Request, sentence: str) -> list[RequestDelta]:
-        """End a request of which nothing can be sampled: its last deltas. They say why, unless its grammar allows no
-        token any more, which is no error."""
+        """End a request of which nothing can be sampled: its last deltas, which say why. Where its constraint allows no
+        token any more, that is the reason, and not `sentence`."""
         steered = [self._steering.get(sequence.sequence_id) for sequence in request.unfinished]
         deltas = self.abort(request)
-        if not any(each is not None and each.is_broken for each in steered):
-            logger.warning("request %s failed: %s", request.request_id, sentence)
+        if any(each is not None and each.is_broken for each in steered):
             for delta in deltas:
-                delta.error = sentence
+                _blame_constraint(delta)
+            return deltas
+        logger.warning("request %s failed: %s", request.request_id, sentence)
+        for delta in deltas:
+            delta.error = sentence
         return deltas
 
     def abort(self, request: Request) -> list[RequestDelta]:
@@ -168,7 +180,8 @@ class OpenRequests:
     def _read_newest(
         self, request: Request, sequence: Sequence, output: SequenceText
     ) -> tuple[Said, FinishReason | None]:
-        """What the newest token completes, and whether it ends the sequence. A stop token has no text."""
+        """What the newest token completes, and whether it ends the sequence: with "abort" only where its constraint
+        allows no token any more. A stop token has no text."""
         steered = self._steering.get(sequence.sequence_id)
         if steered is not None and steered.is_broken:
             return output.flush(), "abort"
@@ -197,3 +210,8 @@ class OpenRequests:
                 self._tally.num_aborted += 1
             else:
                 self._tally.num_finished += 1
+
+
+def _blame_constraint(delta: RequestDelta) -> None:
+    """Note in the last delta of a sample that the request's own constraint has ended it."""
+    delta.error, delta.error_param = _BROKEN_CONSTRAINT, "constraint"

@@ -72,8 +72,9 @@ class RequestDelta:
     embedding: tuple[float, ...] | None = None  #: the result of a request for a vector, in its only delta
     #: Sum of the log probabilities of all output tokens so far; None where the request asks for none.
     cumulative_logprob: float | None = None
-    #: Why the engine has failed the request (NotFinite): in the last delta of each sample, with finish_reason "abort".
+    #: Why the engine has failed the request: in the last delta of a sample, with finish_reason "abort".
     error: str = ""
+    error_param: str | None = None  #: the field of the request that is at fault; None: the model's numbers are
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,15 +5,14 @@ import asyncio
 import contextlib
 import copy
 import hashlib
-from collections.abc import AsyncGenerator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Iterator, Sequence
 from dataclasses import replace
 from itertools import count
 
-from engine.async_engine import AsyncEngine, RequestStream
+from engine.async_engine import AsyncEngine
 from engine.errors import AdapterError, EngineDead, EngineError, InvalidRequest
 from engine.request import RequestDelta
-from engine.sampling_params import PoolingParams, SamplingParams, ToolFormat
+from engine.sampling_params import PoolingParams, ToolFormat
 from engine.text.bad_words import with_bad_words
 from model_worker.answer_end import SampleUsage
 from model_worker.engine_load import MAX_CELLS, load_of, pool_picture
@@ -138,33 +137,32 @@ class PagedEngine:
         is_of_tools = prompt.constraint is not None and params.constraint is None
         if is_of_tools:
             params = replace(params, constraint=prompt.constraint)
+        field = "tools" if is_of_tools else _param_of(sampling)
         if params.needs_masks:
-            field = "tools" if is_of_tools else _param_of(sampling)
-            await self._check(prompt.token_ids, params, resume_token_ids, field)
-        async with self._submitted(prompt.token_ids, params, request_id, resume_token_ids, cache_salt) as stream:
-            yield Accepted()
-            usage = SampleUsage(params.n)
-            has_begun = False
-            async for delta in stream:
-                if params.n > 1 or _says_something(delta):
-                    said = self._delta(delta, is_one=params.n == 1)
-                    if not has_begun:
-                        has_begun, said.prompt_counts = True, (delta.num_prompt_tokens, delta.num_cached_tokens)
-                    yield said
-                if delta.finish_reason is not None and (finished := usage.take(delta)) is not None:
-                    yield finished
-
-    async def _check(
-        self, prompt: tuple[int, ...], params: SamplingParams, resume: tuple[int, ...], field: str
-    ) -> None:
-        """Compile the constraint in a thread. Raises ApiError, which names the field of the client's request where the
-        engine names the constraint."""
-        try:
-            await asyncio.to_thread(self._engine.check_request, prompt, params, resume)
-        except InvalidRequest as error:
-            if error.param == "constraint":
-                raise ApiError(ErrorCode.INVALID_REQUEST, str(error), param=field) from None
-            raise as_api_error(error) from None
+            with _api_errors(field):  # in a thread, since it compiles the constraint
+                await asyncio.to_thread(self._engine.check_request, prompt.token_ids, params, resume_token_ids)
+        # A new id per attempt: a controller may send a request again before the engine has aborted the first attempt.
+        own_id = f"{request_id}#{next(self._ordinals)}"
+        with _api_errors(field):
+            async with self._engine.generate(
+                prompt.token_ids,
+                params,
+                request_id=own_id,
+                resume_token_ids=resume_token_ids,
+                cache_salt=cache_salt.encode(),
+                adapter=self._adapter,
+            ) as stream:
+                yield Accepted()
+                usage = SampleUsage(params.n)
+                has_begun = False
+                async for delta in stream:
+                    if params.n > 1 or _says_something(delta):
+                        said = self._delta(delta, is_one=params.n == 1)
+                        if not has_begun:
+                            has_begun, said.prompt_counts = True, (delta.num_prompt_tokens, delta.num_cached_tokens)
+                        yield said
+                    if delta.finish_reason is not None and (finished := usage.take(delta)) is not None:
+                        yield finished
 
     def _delta(self, delta: RequestDelta, *, is_one: bool) -> Delta:
         """A delta in wire types. Called for every token."""
@@ -203,31 +201,6 @@ class PagedEngine:
             raise raised from None
         return found.vector
 
-    @asynccontextmanager
-    async def _submitted(
-        self,
-        token_ids: tuple[int, ...],
-        params: SamplingParams,
-        request_id: str,
-        resume_token_ids: tuple[int, ...],
-        cache_salt: str,
-    ) -> AsyncGenerator[RequestStream, None]:
-        """The stream of a submitted request. Errors of the engine become ApiError; leaving the context aborts it."""
-        # A new id per attempt: a controller may send a request again before the engine has aborted the first attempt.
-        own_id = f"{request_id}#{next(self._ordinals)}"
-        try:
-            async with self._engine.generate(
-                token_ids,
-                params,
-                request_id=own_id,
-                resume_token_ids=resume_token_ids,
-                cache_salt=cache_salt.encode(),
-                adapter=self._adapter,
-            ) as stream:
-                yield stream
-        except EngineError as error:
-            raise as_api_error(error) from None
-
     def load(self) -> Load:
         """The engine's counters in wire types."""
         return load_of(self._engine.stats())
@@ -263,6 +236,19 @@ class PagedEngine:
 
 def _says_something(delta: RequestDelta) -> bool:
     return bool(delta.text or delta.token_ids or delta.thoughts or delta.tool_calls or delta.prompt_logprobs)
+
+
+@contextlib.contextmanager
+def _api_errors(field: str) -> Iterator[None]:
+    """Errors of the engine become ApiError. `field`: of the client's request, named where the engine names the
+    constraint."""
+    try:
+        yield
+    except EngineError as error:
+        raised = as_api_error(error)
+        if isinstance(error, InvalidRequest) and error.param == "constraint":
+            raised.param = field
+        raise raised from None
 
 
 def _param_of(sampling: SamplingOptions) -> str:

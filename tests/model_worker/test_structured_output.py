@@ -10,6 +10,7 @@ import pytest
 from tests.model_worker.served_model import served
 from tests.model_worker.thinking_model import ASSISTANT, END, write_model
 
+RAVEN = Path(__file__).parents[2] / "demo_models" / "raven"
 QUESTION = [{"role": "user", "content": "so?"}]
 TOKENS = [ASSISTANT, "<think>", "H", "m", ",", "7", "</think>", "Y", "e", "s", "!", END]
 POINT = {
@@ -142,3 +143,14 @@ async def test_what_cannot_be_served_is_refused_and_named(folder: Path) -> None:
             status, named, message = await refusal(client, **fields)
             assert (status, named) == (400, param), message
             assert words in message
+
+
+async def test_a_constraint_that_exceeds_its_limits_is_a_fault_of_the_request() -> None:
+    """It compiles, and fails when a token is taken."""
+    costly = {"structured_outputs": {"regex": "(((e{1,100}){1,100}){1,100}){1,100}"}}
+    async with served(RAVEN) as client:
+        status, named, message = await refusal(client, temperature=0, max_tokens=60, **costly)
+        assert (status, named) == (400, "structured_outputs"), message
+        assert "limits" in message
+        answer = await client.post("/v1/chat/completions", json={"model": "m", "messages": QUESTION, "max_tokens": 4})
+        assert answer.status_code == 200
