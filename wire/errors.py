@@ -149,9 +149,17 @@ MEANINGS: dict[ErrorCode, str] = {
 }
 
 
+class Blame(StrEnum):
+    """Whose fault a failed answer is. Only WORKER speaks against asking the same worker for other answers."""
+
+    REQUEST = "request"  #: the request, or its caller's budget
+    HOST = "host"  #: the server of a hosted model, for this answer
+    WORKER = "worker"  #: the worker, or the server of a hosted model, for every answer
+
+
 class ErrorDetail(BaseModel):
-    """The fields of an OpenAI error: `message` for people, `code` (an ErrorCode) for programs. `reason`: a word for
-    logs, which workers of hosted models add, and controllers do not pass on."""
+    """The fields of an OpenAI error: `message` for people, `code` (an ErrorCode) for programs. `reason`, a word for
+    logs, and `blame` are added by workers of hosted models, and controllers do not pass them on."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -160,6 +168,7 @@ class ErrorDetail(BaseModel):
     code: str
     param: str | None = None
     reason: str | None = Field(default=None, exclude_if=lambda reason: reason is None)
+    blame: Blame | None = Field(default=None, exclude_if=lambda blame: blame is None)
 
 
 class ErrorBody(BaseModel):
@@ -184,12 +193,15 @@ class ApiError(Exception):
         param: str | None = None,
         retry_after_s: float | None = None,
         reason: str | None = None,
+        blame: Blame | None = None,
     ) -> None:
+        """blame: None: as the status says (`at_fault`)."""
         super().__init__(message)
         self.code = code
         self.message = message
         self.param = param
         self.reason = reason
+        self.blame = blame
         if retry_after_s is None and self.status in (429, 503):
             retry_after_s = 1.0
         self.retry_after_s = retry_after_s
@@ -198,6 +210,11 @@ class ApiError(Exception):
     def status(self) -> int:
         """The HTTP status of the code."""
         return STATUS[self.code]
+
+    @property
+    def at_fault(self) -> Blame:
+        """Whose fault it is: where nobody was named, that of the request for statuses below 500."""
+        return self.blame or (Blame.REQUEST if self.status < 500 else Blame.WORKER)
 
     @property
     def type(self) -> str:
@@ -219,7 +236,12 @@ class ApiError(Exception):
         """The error as it is sent."""
         return ErrorBody(
             error=ErrorDetail(
-                message=self.message, type=self.type, code=self.code.value, param=self.param, reason=self.reason
+                message=self.message,
+                type=self.type,
+                code=self.code.value,
+                param=self.param,
+                reason=self.reason,
+                blame=self.blame,
             )
         )
 
@@ -228,6 +250,7 @@ class ApiError(Exception):
         """Parse the error body of another Agon service; an unknown body becomes INTERNAL_ERROR."""
         try:
             detail = ErrorBody.model_validate(body).error
-            return cls(ErrorCode(detail.code), detail.message, param=detail.param, reason=detail.reason)
+            code = ErrorCode(detail.code)
+            return cls(code, detail.message, param=detail.param, reason=detail.reason, blame=detail.blame)
         except ValueError:
             return cls(ErrorCode.INTERNAL_ERROR, "The other service gave an answer that is not understood.")

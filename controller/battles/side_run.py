@@ -67,7 +67,9 @@ class SideRun:
             fields = {"worker": worker.worker_id, "reason": trouble.reason, "tokens": num_tokens}
             self._notes.side("trouble", self._side, answer, **fields)
 
-        relayed = self._tools.relay.answer(lane, request, emitted=answer.emitted, on_trouble=on_trouble)
+        relayed = self._tools.relay.answer(
+            lane, request, caller=self._battle.owner.address, emitted=answer.emitted, on_trouble=on_trouble
+        )
         async with aclosing(relayed) as events:
             async for event in events:
                 self._take(event)

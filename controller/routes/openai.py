@@ -82,8 +82,8 @@ class ArenaBackend:
     ) -> AsyncGenerator[Delta | Finished, None]:
         """As Backend.answer; holds a lease at a worker as long as it is open."""
         lane, salt = await self._reserve(request, model)
-        salted = with_salt(generate, salt)
-        async with lane, aclosing(self._relay.answer(lane, salted)) as events:
+        answer = self._relay.answer(lane, with_salt(generate, salt), caller=self._addresses.of(request))
+        async with lane, aclosing(answer) as events:
             async for event in events:
                 if not isinstance(event, Opened):
                     yield event
@@ -92,7 +92,8 @@ class ArenaBackend:
         """As Backend.embed; holds a lease at a worker meanwhile."""
         lane, salt = await self._reserve(request, model)
         async with lane:
-            return await self._relay.embed(lane, embed.model_copy(update={"cache_salt": salt}))
+            salted = embed.model_copy(update={"cache_salt": salt})
+            return await self._relay.embed(lane, salted, caller=self._addresses.of(request))
 
     async def tokens(self, request: Request, model: str, asked: TokensRequest) -> TokensReply:
         """As Backend.tokens; counts as a request in the caller's rate."""

@@ -45,6 +45,7 @@ class _Attempts:
     """The attempts for one answer, and the tokens received so far."""
 
     first_token: Histogram
+    caller: str
     on_trouble: OnTrouble | None = None
     started: float = field(default_factory=time.monotonic)
     emitted: list[int] = field(default_factory=list)
@@ -106,15 +107,18 @@ class Relay:
         lane: Lane,
         request: GenerateRequest,
         *,
+        caller: str,
         emitted: Sequence[int] = (),
         on_trouble: OnTrouble | None = None,
     ) -> AsyncGenerator[AnswerEvent, None]:
         """Events up to and including Finished; raises ApiError when no replica could finish the answer.
 
-        `lane` moves to another replica on failover. The caller closes it. `emitted`: the first tokens of the answer,
-        which the client has already; the events are those after them. `on_trouble` is told of each attempt that failed.
+        `lane` moves to another replica on failover. Who reads the events closes it. `caller`: whose request it is, for
+        the circuit breaker. `emitted`: the first tokens of the answer, which the client has already; the events are
+        those after them. `on_trouble` is told of each attempt that failed.
         """
-        attempts = _Attempts(self._metrics.first_token, on_trouble, emitted=list(emitted), has_begun=bool(emitted))
+        has_begun = bool(emitted)
+        attempts = _Attempts(self._metrics.first_token, caller, on_trouble, emitted=list(emitted), has_begun=has_begun)
         has_one_sample = request.num_samples == 1 and not request.sampling.is_ranked
         while not attempts.is_finished:
             events = self._upstream.attempt(lane.worker, attempts.rest_of(request, lane.worker))
@@ -123,9 +127,9 @@ class Relay:
                     attempts.record(event)
                     yield event
 
-    async def embed(self, lane: Lane, request: EmbedRequest) -> EmbedReply:
+    async def embed(self, lane: Lane, request: EmbedRequest, *, caller: str) -> EmbedReply:
         """Vectors of a worker, or of another replica where it fails; raises ApiError when none could make them."""
-        attempts = _Attempts(self._metrics.first_token)
+        attempts = _Attempts(self._metrics.first_token, caller)
         while True:
             worker = lane.worker
             async with self._attempt(lane, True, attempts):
@@ -200,7 +204,7 @@ class Relay:
         if attempts.on_trouble is not None:
             attempts.on_trouble(worker, trouble, len(attempts.emitted))
         if trouble.blame:
-            self._breaker.failed((worker.worker_id, worker.epoch))
+            self._breaker.failed((worker.worker_id, worker.epoch), None if trouble.is_cut else attempts.caller)
         log_event(
             _logger,
             "worker_trouble",
@@ -217,5 +221,5 @@ class Relay:
             ErrorCode.QUEUE_FULL: "All workers of the model are full.",
             ErrorCode.MODEL_ASLEEP: "The model did not wake in time. Ask again.",
         }
-        message = messages.get(trouble.code, "The model's worker failed.")
+        message = trouble.message or messages.get(trouble.code, "The model's worker failed.")
         return ApiError(trouble.code, message, retry_after_s=trouble.retry_after_s)

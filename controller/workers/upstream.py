@@ -19,7 +19,7 @@ from controller.workers.worker_http import WorkerHttp
 from service_kit.request_ids import forwarded_id
 from wire.answers import Delta, Finished
 from wire.embeddings import EmbedReply, EmbedRequest
-from wire.errors import STATUS, ApiError, ErrorCode
+from wire.errors import STATUS, ApiError, Blame, ErrorCode
 from wire.sse import SseDecoder, SseEvent
 from wire.workers import GenerateDelta, GenerateFailed, GenerateFinished, GenerateRequest
 
@@ -54,9 +54,9 @@ AnswerEvent = Opened | Delta | Finished
 class Trouble(Exception):
     """This attempt failed; another replica may succeed.
 
-    `code` is what the client gets when no replica does, `reason` is for logs. `blame`: the worker is at fault, which
-    counts for its circuit. `no_listener`: its address refused the connection. `is_cut`: the connection was lost, so the
-    worker's process may have ended.
+    `code` and `message` are what the client gets when no replica does, `reason` is for logs. `blame`: the worker is at
+    fault, which counts for its circuit. `no_listener`: its address refused the connection. `is_cut`: the connection was
+    lost, so the worker's process may have ended.
     """
 
     def __init__(
@@ -68,7 +68,9 @@ class Trouble(Exception):
         no_listener: bool = False,
         is_cut: bool = False,
         retry_after_s: float | None = None,
+        message: str = "",
     ) -> None:
+        """message: empty: as the code says."""
         super().__init__(reason)
         self.code = code
         self.reason = reason
@@ -76,6 +78,7 @@ class Trouble(Exception):
         self.no_listener = no_listener
         self.is_cut = is_cut
         self.retry_after_s = retry_after_s
+        self.message = message
 
 
 @dataclass(eq=False, slots=True)
@@ -285,4 +288,6 @@ def _classified(error: ApiError, retry_after_s: float | None = None) -> Exceptio
         error.reason = None  # for logs only
         return error
     code = ErrorCode.WORKER_TIMEOUT if error.code is ErrorCode.WORKER_TIMEOUT else ErrorCode.WORKER_FAILED
-    return Trouble(code, reason, blame=True)
+    # What a worker says of its own failures may name its internals. What it says of a host's is written for clients.
+    message = "" if error.blame is None else error.message
+    return Trouble(code, reason, blame=error.at_fault is Blame.WORKER, message=message)

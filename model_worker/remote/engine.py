@@ -336,7 +336,7 @@ async def _start_of(response: httpx.Response) -> bytes:
 
 
 def _without_key(error: BadSettings) -> Failure:
-    failure = failed("no_key", "The model's server cannot be asked.")
+    failure = failed("no_key")
     failure.problem = str(error)
     return failure
 

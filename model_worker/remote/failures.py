@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import httpx
 
 from service_kit.trust import tls_problem
-from wire.errors import ApiError, ErrorCode
+from wire.errors import ApiError, Blame, ErrorCode
 
 FIRST_PAUSE_S = 0.5  #: before the second attempt; doubled each time
 MAX_PAUSE_S = 8.0
@@ -36,7 +36,9 @@ _PASSING = frozenset({408, 425, 429, 500, 502, 503, 504, 529})
 @dataclass(eq=False)
 class Failure(Exception):
     """One attempt failed. `error` is for the client and `reason` for log, metrics and the administrator. `may_pass`:
-    another attempt may succeed. `problem`: a sentence for the operator about what every request would meet."""
+    another attempt may succeed. `problem`: a sentence for the operator about what every request would meet. `blame`:
+    WORKER where the other server seems to fail everybody, HOST where it failed this answer only; None: as the status of
+    `error` says."""
 
     error: ApiError
     reason: str
@@ -44,18 +46,37 @@ class Failure(Exception):
     may_pass: bool = False
     retry_after_s: float | None = None
     problem: str | None = None
+    blame: Blame | None = None
 
     def as_error(self) -> ApiError:
-        """The client's error with the reason, which controllers log."""
-        self.error.reason = self.reason
+        """The client's error with reason and blame, which controllers log and count."""
+        self.error.reason, self.error.blame = self.reason, self.blame
         return self.error
 
 
-def failed(
-    reason: str, message: str = "The model's server broke off the answer.", *, may_pass: bool = False
-) -> Failure:
-    """A failure without a status of its own."""
-    return Failure(ApiError(ErrorCode.WORKER_FAILED, message), reason, may_pass=may_pass)
+#: What clients are told of failures without a status, by reason.
+_MESSAGES = {
+    "content_filter": "The filter of the model's server stopped the answer.",
+    "empty_answer": "The model's server gave an empty answer.",
+    "garbage": "The model's server gave an answer that is not understood.",
+    "too_long": "The model's server wrote more than was asked for.",
+    "error_in_stream": "The model's server failed while it answered.",
+    "cut": "The model's server broke off the answer.",
+    "no_events": "The model's server broke off the answer.",
+    "no_key": "The model's server cannot be asked.",
+    "tls": "The model's server cannot be reached.",
+    "unreachable": "The model's server cannot be reached.",
+    "silent": "The model's server did not answer in time.",
+}
+#: Reasons that lie in what was asked: they say nothing of other answers.
+_OF_ONE_ANSWER = frozenset({"content_filter", "empty_answer", "too_long"})
+
+
+def failed(reason: str, *, may_pass: bool = False) -> Failure:
+    """A failure without a status of its own. `reason` is a key of _MESSAGES."""
+    code = ErrorCode.WORKER_TIMEOUT if reason == "silent" else ErrorCode.WORKER_FAILED
+    blame = Blame.HOST if reason in _OF_ONE_ANSWER else Blame.WORKER
+    return Failure(ApiError(code, _MESSAGES[reason]), reason, may_pass=may_pass, blame=blame)
 
 
 def refused(status: int, headers: httpx.Headers, body: bytes) -> Failure:
@@ -76,20 +97,21 @@ def refused(status: int, headers: httpx.Headers, body: bytes) -> Failure:
         problem = f"the host answers with a redirect ({status}): give the URL to which it leads"
     error = ApiError(ErrorCode.WORKER_FAILED, "The model's server failed.")
     may_pass = status in _PASSING or status >= 500
-    return Failure(error, reason, status, may_pass, retry_after_s, problem)
+    blame = Blame.WORKER if status >= 500 else Blame.HOST
+    return Failure(error, reason, status, may_pass, retry_after_s, problem, blame)
 
 
 def broken(error: httpx.HTTPError, *, has_begun: bool) -> Failure:
     """The failure that a broken connection means. `has_begun`: the answer had begun to come."""
     if isinstance(error, httpx.TimeoutException) and not isinstance(error, httpx.ConnectTimeout):
-        return Failure(ApiError(ErrorCode.WORKER_TIMEOUT, "The model's server did not answer in time."), "silent")
+        return failed("silent")
     if has_begun:
         return failed("cut", may_pass=True)
     if (tls := tls_problem(error)) is not None:
-        failure = failed("tls", "The model's server cannot be reached.")
+        failure = failed("tls")
         failure.problem = f"the host {tls}"
         return failure
-    return failed("unreachable", "The model's server cannot be reached.", may_pass=True)
+    return failed("unreachable", may_pass=True)
 
 
 def retry_after(text: str | None) -> float | None:

@@ -116,7 +116,7 @@ class AnswerStream:
                 if event.data == "[DONE]":
                     return
                 if self._num_events > self._max_events:
-                    raise failed("endless")
+                    raise failed("too_long")
                 yield event.data
 
     async def _next(self, chunks: AsyncIterator[bytes]) -> bytes | None:

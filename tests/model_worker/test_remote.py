@@ -112,6 +112,30 @@ async def test_stream_that_breaks_off_is_a_failure_and_never_an_answer(in_proces
     assert "secret" not in answer.text
 
 
+@pytest.mark.parametrize(
+    ("respond", "blame", "words"),
+    [
+        (httpx.Response(200, text='data: {"choices": [{"delta": {}, "finish_reason": "stop"}]}\n\n'), "host", "empty"),
+        (
+            httpx.Response(200, text='data: {"choices": [{"delta": {}, "finish_reason": "content_filter"}]}\n\n'),
+            "host",
+            "filter",
+        ),
+        (httpx.Response(401), "host", "failed"),
+        (httpx.Response(501), "worker", "failed"),
+        (httpx.Response(200, text="data: not json\n\n"), "worker", "not understood"),
+    ],
+)
+async def test_a_failure_says_whether_the_host_fails_everybody(
+    in_process: Any, respond: httpx.Response, blame: str, words: str
+) -> None:
+    async with in_process(remote_that(lambda request: respond), model="hosted") as client:
+        body = {"request_id": "r", "messages": [{"role": "user", "content": "so?"}]}
+        answer = await client.post("/internal/generate", json=body)
+    assert f'"blame":"{blame}"' in answer.text
+    assert words in answer.text
+
+
 async def test_unreachable_server_is_a_failure(in_process: Any) -> None:
     def refuse(request: httpx.Request) -> httpx.Response:
         raise httpx.ConnectError("no route to secret-host")

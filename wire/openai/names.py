@@ -33,6 +33,11 @@ class Names:
                 param = ".".join([place, *rest])
                 message = error.message.replace(error.param or "", param)
                 return ApiError(
-                    error.code, message, param=param, retry_after_s=error.retry_after_s, reason=error.reason
+                    error.code,
+                    message,
+                    param=param,
+                    retry_after_s=error.retry_after_s,
+                    reason=error.reason,
+                    blame=error.blame,
                 )
         return error

@@ -1,6 +1,12 @@
 """The circuit breaker, with a clock of the test."""
 
-from controller.workers.breaker import FAILURES_TO_OPEN, FIRST_PAUSE_S, LONGEST_PAUSE_S, CircuitBreaker
+from controller.workers.breaker import (
+    FAILURES_TO_OPEN,
+    FIRST_PAUSE_S,
+    LONGEST_PAUSE_S,
+    RECENT_ANSWERS,
+    CircuitBreaker,
+)
 
 WORKER = ("w-1", 7)
 BEAT_MS = 5_000  # its last heartbeat
@@ -31,7 +37,44 @@ def test_a_worker_gets_no_work_after_failures_in_a_row() -> None:
     assert not breaker.allows(WORKER, BEAT_MS)
 
 
-def test_a_success_in_between_wipes_the_record() -> None:
+def test_failures_that_one_caller_meets_count_once() -> None:
+    breaker = CircuitBreaker(_Clock())
+    for _ in range(10 * FAILURES_TO_OPEN):
+        breaker.failed(WORKER, "10.0.0.1")
+    assert breaker.allows(WORKER, BEAT_MS)
+
+    for last in range(2, FAILURES_TO_OPEN + 1):
+        breaker.failed(WORKER, f"10.0.0.{last}")
+
+    assert not breaker.allows(WORKER, BEAT_MS)
+
+
+def test_a_worker_that_completes_most_answers_keeps_its_requests() -> None:
+    breaker = CircuitBreaker(_Clock())
+    for caller in range(5 * RECENT_ANSWERS):
+        breaker.succeeded(WORKER)
+        breaker.failed(WORKER, f"10.0.0.{caller}")
+        assert breaker.allows(WORKER, BEAT_MS)
+
+    for caller in range(RECENT_ANSWERS):
+        breaker.failed(WORKER, f"10.0.1.{caller}")
+
+    assert not breaker.allows(WORKER, BEAT_MS)
+
+
+def test_a_failed_probe_counts_whoever_sent_it() -> None:
+    clock = _Clock()
+    breaker = _broken(clock)
+    clock.now += FIRST_PAUSE_S
+    breaker.chosen(WORKER)
+
+    breaker.failed(WORKER, "10.0.0.1")
+
+    clock.now += 2 * FIRST_PAUSE_S - 0.1
+    assert not breaker.allows(WORKER, BEAT_MS)
+
+
+def test_a_lost_connection_now_and_then_is_forgiven() -> None:
     breaker = CircuitBreaker(_Clock())
     for _ in range(3 * FAILURES_TO_OPEN):
         breaker.failed(WORKER)

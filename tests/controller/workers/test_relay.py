@@ -10,7 +10,7 @@ import pytest
 from controller.workers import relay
 from tests.controller.support.arena import Arena, eventually
 from tests.controller.support.fake_worker import FakeWorker, words
-from wire.errors import ApiError, ErrorCode
+from wire.errors import ApiError, Blame, ErrorCode
 
 BODY = {"model": "alpha", "messages": [{"role": "user", "content": "hello"}]}
 
@@ -112,6 +112,22 @@ async def test_what_a_worker_refuses_is_passed_on_and_never_opens_its_circuit(ar
     for _ in range(10):
         response = await _complete(arena)
         assert (response.status_code, response.json()["error"]["code"]) == (400, "context_length_exceeded")
+
+    worker.heal()
+
+    assert (await _complete(arena)).status_code == 200
+
+
+@pytest.mark.parametrize("blame", [Blame.HOST, Blame.WORKER, None])
+async def test_failures_that_one_caller_meets_take_no_model_from_the_others(arena: Arena, blame: Blame | None) -> None:
+    worker = await arena.add_worker(FakeWorker("alpha"))
+    worker.refusal = ApiError(ErrorCode.WORKER_FAILED, "The filter of the model's server said no.", blame=blame)
+    for _ in range(10):
+        response = await _complete(arena)
+        message = "The model's worker failed." if blame is None else worker.refusal.message
+        error = response.json()["error"]
+        assert (response.status_code, error["code"], error["message"]) == (502, "worker_failed", message)
+        assert "blame" not in error
 
     worker.heal()
 
