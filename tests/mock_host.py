@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import zlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -40,7 +41,15 @@ STREAMS: dict[str, list[bytes | None]] = {
     "error-in-stream": [OVERLOADED],
     "thoughts": [*[chunk(reasoning_content="hm ")] * 5, HELLO + STOP + DONE],
     "thoughts-only": [chunk("stop", reasoning_content="hm")],
+    "deep": [b"data: " + b"[" * 200_000 + b"\n\n"],
+    "half-a-character": [b'data: {"choices": [{"delta": {"content": "\\ud83d"}}]}\n\n' + STOP + DONE],
+    "wordy": [chunk(content="on and on " * 50_000) + STOP + DONE],
+    "long-arguments": [chunk(tool_calls=[{"function": {"name": "f", "arguments": "x" * 500_000}}]) + STOP + DONE],
+    "one-line": [b"data: " + b"x" * 65_536] * 40,
+    "wrong-usage": [HELLO + STOP + USAGE.replace(b"11", b"9" * 18).replace(b": 2,", b": " + b"9" * 4000 + b",") + DONE],
 }
+#: 64 MiB of zeros, compressed twice: less than a kilobyte.
+BOMB = zlib.compress(zlib.compress(bytes(64 << 20), 1), 9)
 STATUSES = {"400": 400, "401": 401, "402": 402, "403": 403, "404": 404, "429": 429, "500": 500, "503": 503, "529": 529}
 
 
@@ -82,6 +91,8 @@ class MockHost:
         elif model in STATUSES:
             extra = {} if self.retry_after is None else {"Retry-After": self.retry_after}
             await _send(writer, STATUSES[model], b'{"error": {"message": "secret-model, key sk-1"}}', extra)
+        elif model in ("bomb", "bomb-refused"):
+            await _send(writer, 200 if model == "bomb" else 500, BOMB, {"Content-Encoding": "deflate, deflate"})
         elif model == "endless":
             await self._stream(writer, [chunk(content="on and ")] * 1_000_000)
         else:

@@ -8,6 +8,14 @@ from dataclasses import dataclass
 
 from wire.chat import FinishReason, Usage
 
+_CHARS_PER_TOKEN = 64  #: the longest tokens of blanks or dashes have more, but no answer consists of them
+_SPARE_CHARS = 16_384
+
+
+def most_chars(max_tokens: int) -> int:
+    """How many characters an answer of so many tokens may have; one with more is not what was asked for."""
+    return _CHARS_PER_TOKEN * max_tokens + _SPARE_CHARS
+
 
 @dataclass(frozen=True, slots=True)
 class TopLogprob:
@@ -68,6 +76,12 @@ class Delta:
     finish_reason: FinishReason | None = None  #: in the last delta of each sample, where the request has several
     #: Tokens of the prompt, and those of them that the prefix cache had: in the first delta, where the engine knows.
     prompt_counts: tuple[int, int] | None = None
+
+    @property
+    def num_chars(self) -> int:
+        """Characters of thoughts, text and tool calls."""
+        of_calls = sum(len(call.arguments) + len(call.name or "") + len(call.id or "") for call in self.tool_calls)
+        return len(self.text) + len(self.thoughts) + of_calls
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ import aiohttp
 from controller.workers.routing_table import RoutingTable, Worker
 from controller.workers.worker_http import WorkerHttp
 from service_kit.request_ids import forwarded_id
-from wire.answers import Delta, Finished
+from wire.answers import Delta, Finished, most_chars
 from wire.embeddings import EmbedReply, EmbedRequest
 from wire.errors import STATUS, ApiError, Blame, ErrorCode
 from wire.sse import SseDecoder, SseEvent
@@ -122,10 +122,16 @@ class Upstream:
     async def attempt(self, worker: Worker, request: GenerateRequest) -> AsyncGenerator[AnswerEvent, None]:
         """Opened, deltas and Finished. Raises Trouble, or ApiError where the request itself is at fault."""
         body = request.model_dump_json(exclude_none=True, exclude_defaults=True).encode()
+        max_tokens = request.sampling.max_tokens or worker.card.context_length
+        num_left = request.num_samples * most_chars(max_tokens)
         async with self._accepted(worker, body) as (wait, response):
             yield Opened()
             async with aclosing(self._events(wait, response.content)) as events:
                 async for event in events:
+                    if isinstance(event, Delta):
+                        num_left -= event.num_chars
+                        if num_left < 0:
+                            raise Trouble(ErrorCode.WORKER_FAILED, "the answer is too long", blame=False)
                     yield event
 
     async def embed(self, worker: Worker, request: EmbedRequest) -> EmbedReply:

@@ -32,7 +32,7 @@ from model_worker.remote.failures import (
 from model_worker.remote.failures import pause_s as pause_after
 from model_worker.remote.keys import key_headers
 from model_worker.remote.requests import request_of, url_of
-from model_worker.remote.stream import AnswerStream
+from model_worker.remote.stream import AnswerStream, is_plain
 from model_worker.remote.tools import check_continuation
 from service_kit.logs import log_event
 from service_kit.trust import trust
@@ -98,7 +98,7 @@ class RemoteEngine:
         max_running = hosted.max_running or limits.step_limits.max_running
         return cls(
             httpx.AsyncClient(
-                headers={"User-Agent": "agon", **hosted.headers},
+                headers={"User-Agent": "agon", **hosted.headers, "Accept-Encoding": "identity"},
                 timeout=_TIMEOUT,
                 limits=httpx.Limits(max_connections=max_running),
                 verify=trust(settings.ca_file),
@@ -326,8 +326,10 @@ class RemoteEngine:
 
 
 async def _start_of(response: httpx.Response) -> bytes:
-    """The beginning of a refusal's body."""
+    """The beginning of a refusal's body; nothing of one that is compressed."""
     body = b""
+    if not is_plain(response):
+        return body
     async for chunk in response.aiter_bytes():
         body += chunk
         if len(body) >= _MAX_REFUSAL_BYTES:

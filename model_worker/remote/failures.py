@@ -59,7 +59,7 @@ _MESSAGES = {
     "content_filter": "The filter of the model's server stopped the answer.",
     "empty_answer": "The model's server gave an empty answer.",
     "garbage": "The model's server gave an answer that is not understood.",
-    "too_long": "The model's server wrote more than was asked for.",
+    "endless": "The model's server wrote more than was asked for.",
     "error_in_stream": "The model's server failed while it answered.",
     "cut": "The model's server broke off the answer.",
     "no_events": "The model's server broke off the answer.",
@@ -69,7 +69,7 @@ _MESSAGES = {
     "silent": "The model's server did not answer in time.",
 }
 #: Reasons that lie in what was asked: they say nothing of other answers.
-_OF_ONE_ANSWER = frozenset({"content_filter", "empty_answer", "too_long"})
+_OF_ONE_ANSWER = frozenset({"content_filter", "empty_answer", "endless"})
 
 
 def failed(reason: str, *, may_pass: bool = False) -> Failure:

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import time
+import tracemalloc
 from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing
 from pathlib import Path
@@ -96,6 +97,13 @@ async def answer(worker: Worker, **sampling: Any) -> tuple[str, str, Finished]:
         ("filtered", "worker_failed", "content_filter", "none", 1),
         ("error-in-stream", "worker_failed", "error_in_stream", "none", 5),
         ("endless", "worker_failed", "endless", "none", 1),
+        ("wordy", "worker_failed", "endless", "none", 1),
+        ("long-arguments", "worker_failed", "endless", "none", 1),
+        ("deep", "worker_failed", "garbage", "none", 1),
+        ("half-a-character", "worker_failed", "garbage", "none", 1),
+        ("one-line", "worker_failed", "garbage", "none", 1),
+        ("bomb", "worker_failed", "garbage", "none", 1),
+        ("bomb-refused", "worker_failed", "status_500", "500", 5),
     ],
 )
 async def test_a_misbehaving_host_is_a_typed_failure_with_its_reason_in_log_and_metrics(
@@ -126,6 +134,23 @@ async def test_a_misbehaving_host_is_a_typed_failure_with_its_reason_in_log_and_
     for text in (caplog.text, metrics, failure.value.message):
         assert "secret-model" not in text
         assert "sk-1" not in text
+
+
+async def test_nothing_of_a_compressed_answer_is_unpacked(host: MockHost, worker_of: Of) -> None:
+    tracemalloc.start()
+    for model in ("bomb", "bomb-refused"):
+        with pytest.raises(ApiError):
+            await answer(worker_of(model))
+    _, most_bytes = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert most_bytes < 4 << 20
+    assert {headers["accept-encoding"] for headers in host.headers} == {"identity"}
+
+
+async def test_usage_that_cannot_be_true_is_estimated(host: MockHost, worker_of: Of) -> None:
+    *_, end = await answer(worker_of("wrong-usage"))
+    assert end.usage.estimated
+    assert end.usage.total_tokens < 100
 
 
 @pytest.mark.parametrize("model", ["good", "no-usage", "no-done", "no-done-open"])
