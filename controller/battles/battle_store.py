@@ -26,7 +26,7 @@ BEGIN_PATIENCE_S = 2.0  #: an answer that is missing this long is unknown to the
 BEGIN_RETRY_S = 0.1
 HISTORY_LENGTH = 100  #: battles that a voter's history holds
 EVENTS_PAGE = 1000  #: events that are read at once
-MAX_TAKEOVERS = 10  #: of one turn: a turn that ends its controllers must not end all of them
+MAX_TAKEOVERS = 3  #: of one turn: a turn that ends its controllers must not end all of them
 MAX_AGE_S = 900.0  #: a turn this old is not continued: its visitor has gone
 
 

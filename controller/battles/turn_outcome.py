@@ -1,5 +1,6 @@
 """What the battle keeps of a turn that has ended: its answers, the workers that gave them, and facts for the vote."""
 
+import asyncio
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -33,14 +34,16 @@ def changes_of(turn: int, last: StoredTurn, answers: Mapping[Side, SideAnswer]) 
     return changes
 
 
-def facts_for_vote(battle: Battle, turn: int, last: StoredTurn, tools: TurnTools) -> dict[str, str]:
-    """What a vote on the battle will have to know after this turn. battle: as it was before the turn."""
+async def facts_for_vote(battle: Battle, turn: int, last: StoredTurn, tools: TurnTools) -> dict[str, str]:
+    """What a vote on the battle will have to know after this turn. battle: as it was before the turn. Answers are read
+    in a thread, since long ones take some tenths of a second."""
     earlier = battle.turns[: turn - 1]
     turns = (*earlier, last)
     facts = {"votable": "1" if any(each.is_votable for each in turns) else "0"}
     if all(each.has_failed for each in earlier):
         facts["prompt"] = tools.prompt_key(last.content)
     said = [text for answer in (last.a, last.b) for text in (answer.text, answer.thoughts) if text]
-    if tools.identity.is_revealed(said, [each.content for each in turns]):
+    claims = tools.identity.claims()
+    if await asyncio.to_thread(claims.in_answers, said, [each.content for each in turns]):
         facts["identity"] = "1"
     return facts

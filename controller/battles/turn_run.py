@@ -236,8 +236,8 @@ class TurnRun:
         shown_ms = {side: self._writer.shown_ms(side) for side in self._sides}
         last = answered_turn(self._asked, self._answers, self._failures, shown_ms)
         changes = changes_of(self.begun.turn, last, self._answers)
-        if self._battle.is_votable:
-            changes |= facts_for_vote(self._battle, self.begun.turn, last, self._tools)
+        if self._battle.is_votable and not self._is_given_up:  # its text may be what has ended its controllers
+            changes |= await facts_for_vote(self._battle, self.begun.turn, last, self._tools)
         self._writer.event("turn_finished", TurnFinishedEvent(turn=self.begun.turn, state="answered"))
         await self._writer.end("finish", changes)
         if last.has_failed:

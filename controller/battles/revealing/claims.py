@@ -31,6 +31,11 @@ class Claims:
         self._names = names
         self._phrases = phrases()
 
+    def in_answers(self, answers: Sequence[str], prompts: Sequence[str]) -> bool:
+        """Whether any of `answers`, given to the last of `prompts`, claims a name. Takes about 1 ms for 2,000
+        characters, and grows with their number: for long answers call it in a thread."""
+        return any(self.in_answer(answer, prompts) for answer in answers)
+
     def in_answer(self, answer: str, prompts: Sequence[str]) -> bool:
         """Whether `answer`, to the last of `prompts`, claims a name."""
         prompt = plain(prompts[-1]) if prompts else ""
@@ -50,11 +55,9 @@ class Claims:
 
     def _without_speech(self, text: str) -> str:
         """A text without what others say of themselves in it, unless it is one quotation."""
-        spoken = [part for part in _QUOTED.findall(text) if self._phrases.speaks.search(part)]
-        if sum(len(part) for part in spoken) < _IS_QUOTATION * len(text):
-            for part in spoken:
-                text = text.replace(part, '""')
-        return text
+        spoken = {part for part in _QUOTED.findall(text) if self._phrases.speaks.search(part)}
+        rest = _QUOTED.sub(lambda part: '""' if part.group() in spoken else part.group(), text)
+        return text if len(text) - len(rest) >= _IS_QUOTATION * len(text) else rest
 
     def _is_claimed(self, name: FoundName, text: "_Text", prompts: Sequence[str]) -> bool:
         rules = self._phrases

@@ -25,7 +25,7 @@ def texts_of(kind: str, part: int) -> list[tuple[str, str, str]]:
 
 def wrong(kind: str, part: int) -> list[tuple[str, str, str]]:
     expected = kind == "revealing"
-    return [row for row in texts_of(kind, part) if GUARD.is_revealed((row[2], ""), [row[1]]) != expected]
+    return [row for row in texts_of(kind, part) if GUARD.claims().in_answers((row[2], ""), [row[1]]) != expected]
 
 
 def test_at_most_5_percent_of_300_are_missed_and_2_percent_of_300_innocents_flagged() -> None:
@@ -72,36 +72,36 @@ def test_the_lists_have_many_languages_and_scripts() -> None:
     ids=lambda answer: ascii(answer),
 )
 def test_a_name_is_found_in_every_spelling(answer: str) -> None:
-    assert GUARD.is_revealed(("Fine.", answer), ["Hi"])
+    assert GUARD.claims().in_answers(("Fine.", answer), ["Hi"])
 
 
 def test_a_name_in_the_prompt_is_no_excuse_for_the_answer_that_claims_it() -> None:
-    assert GUARD.is_revealed(("Yes, I am Raven.", ""), ["Are you Raven?"])
-    assert GUARD.is_revealed(("I am Claude.", ""), ["Claude, Claude, Claude. Now: hello!"])
-    assert GUARD.is_revealed(("I am Claude.", ""), ["Tell me about Claude.", "Hello!"])
+    assert GUARD.claims().in_answers(("Yes, I am Raven.", ""), ["Are you Raven?"])
+    assert GUARD.claims().in_answers(("I am Claude.", ""), ["Claude, Claude, Claude. Now: hello!"])
+    assert GUARD.claims().in_answers(("I am Claude.", ""), ["Tell me about Claude.", "Hello!"])
 
 
 def test_a_yes_to_a_name_counts_as_a_claim_and_a_no_does_not() -> None:
-    assert GUARD.is_revealed(("Yes.", ""), ["Are you Raven?"])
-    assert not GUARD.is_revealed(("No, I am not.", ""), ["Are you Raven?"])
-    assert not GUARD.is_revealed(("Yes.", ""), ["Are ravens black?"])
-    assert not GUARD.is_revealed(("Yes.", ""), ["Are you Raven?", "Are you sure?"])
+    assert GUARD.claims().in_answers(("Yes.", ""), ["Are you Raven?"])
+    assert not GUARD.claims().in_answers(("No, I am not.", ""), ["Are you Raven?"])
+    assert not GUARD.claims().in_answers(("Yes.", ""), ["Are ravens black?"])
+    assert not GUARD.claims().in_answers(("Yes.", ""), ["Are you Raven?", "Are you sure?"])
 
 
 def test_a_part_played_under_the_name_of_a_person_is_no_claim() -> None:
-    assert not GUARD.is_revealed(("Sure: I am Robin Hood!", ""), ["Play Robin Hood."])
-    assert GUARD.is_revealed(("Sure: I am Robin Hood!", "I am Robin"), ["Play Robin Hood."])
+    assert not GUARD.claims().in_answers(("Sure: I am Robin Hood!", ""), ["Play Robin Hood."])
+    assert GUARD.claims().in_answers(("Sure: I am Robin Hood!", "I am Robin"), ["Play Robin Hood."])
 
 
 def test_models_that_register_later_are_known() -> None:
     models = ["robin"]
     guard = IdentityGuard(lambda: models)
-    assert not guard.is_revealed(("I am Wren.", ""), ["Hi"])
+    assert not guard.claims().in_answers(("I am Wren.", ""), ["Hi"])
     models.append("acme/wren-7b")
-    assert guard.is_revealed(("I am Wren.", ""), ["Hi"])
+    assert guard.claims().in_answers(("I am Wren.", ""), ["Hi"])
 
 
 def test_a_registered_name_that_is_a_common_word_of_models_is_no_name() -> None:
     guard = IdentityGuard(lambda: ["test-model", "chat", "org/tiny-1b"])
-    assert not guard.is_revealed(("I am a chat model, a tiny assistant.", ""), ["Hi"])
-    assert guard.is_revealed(("I am test-model.", ""), ["Hi"])
+    assert not guard.claims().in_answers(("I am a chat model, a tiny assistant.", ""), ["Hi"])
+    assert guard.claims().in_answers(("I am test-model.", ""), ["Hi"])

@@ -6,8 +6,10 @@ import json
 from typing import Any
 
 import httpx
+import pytest
 
 from controller.battles.battle_store import MAX_AGE_S, MAX_TAKEOVERS
+from controller.battles.revealing.claims import Claims
 from controller.battles.turn_progress import HELD
 from tests.controller.conftest import OpenArena
 from tests.controller.support.arena import Arena, end_state, eventually, of_kind
@@ -139,6 +141,29 @@ async def test_a_turn_that_ends_its_controllers_or_is_too_old_is_ended_and_keeps
         assert end_state(events) == "answered"
         view = await arena.view(battle["id"])
         assert (view["turns"][0]["a"]["text"], view["turns"][0]["a"]["finish_reason"]) == (words(2), "stop")
+
+
+async def test_the_text_of_a_turn_that_ends_its_controllers_is_not_looked_at(
+    arena: Arena, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Claims, "in_answer", lambda *args: pytest.fail("the text was read"))
+    await arena.add_two(num_tokens=30)
+    battle = await arena.create("alpha", "beta")
+    written = [delta_event("a", 0, 0, 2), _finished("a"), delta_event("b", 0, 0, 2)]
+    await abandon(arena, battle["id"], written, takeovers=MAX_TAKEOVERS)
+
+    assert end_state(await resume(arena, battle["id"])) == "answered"
+
+
+@pytest.mark.parametrize(("owner", "counted"), [("dead", 1), ("", 0)])
+async def test_only_owners_that_have_not_released_a_turn_count(arena: Arena, owner: str, counted: int) -> None:
+    await arena.add_two(num_tokens=10)
+    battle = await arena.create("alpha", "beta")
+    await abandon(arena, battle["id"], [], owner=owner)
+
+    await resume(arena, battle["id"])
+
+    assert int(await arena.redis.hget(arena.keys.battle(battle["id"]), "takeovers") or -1) == counted
 
 
 async def test_a_turn_of_a_controller_of_an_earlier_release_is_found_by_its_reader(arena: Arena) -> None:
