@@ -213,7 +213,7 @@ class ApiError(Exception):
 
     @property
     def at_fault(self) -> Blame:
-        """Whose fault it is: where nobody was named, that of the request for statuses below 500."""
+        """Whose fault it is: without a `blame` of its own, that of the request for statuses below 500."""
         return self.blame or (Blame.REQUEST if self.status < 500 else Blame.WORKER)
 
     @property

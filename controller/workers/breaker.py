@@ -2,7 +2,7 @@
 
 A worker whose address refuses connections gets no requests until its next heartbeat. Only failures of the worker count
 (wire.errors.Blame): refused connections, answers 5xx, streams that break or stall. All failures that one caller has met
-count once, so that nobody can take a worker away from the others; only lost connections count each time.
+count once, so that no caller takes a worker away from the others; only lost connections count each time.
 """
 
 import time
@@ -21,7 +21,7 @@ WorkerStart = tuple[str, int]  #: worker id and epoch, so that a restarted worke
 
 @dataclass
 class _Record:
-    #: For each of the last answers: None if it was complete, else who met the failure (empty: nobody in particular).
+    #: For each of the last answers: None if it was complete, else who met the failure (empty: no caller in particular).
     recent: deque[str | None] = field(default_factory=lambda: deque(maxlen=RECENT_ANSWERS))
     is_open: bool = False
     pause_s: float = FIRST_PAUSE_S
@@ -67,7 +67,7 @@ class CircuitBreaker:
         record.recent.append(None)
 
     def failed(self, worker: WorkerStart, caller: str | None = None) -> None:
-        """Count a failure that `caller` has met; None: a lost connection, whoever met it. While most answers fail, and
+        """Count a failure that `caller` has met; None: a lost connection. While most answers fail, and
         after a failed probe, pause, for twice as long each time."""
         record = self._records.setdefault(worker, _Record())
         record.recent.append(caller or "")
