@@ -8,7 +8,6 @@ import contextlib
 import re
 import socket
 from collections.abc import AsyncIterator
-from importlib.metadata import version
 from urllib.parse import urlsplit
 
 import httpx
@@ -25,6 +24,7 @@ from service_kit.trust import tls_problem
 from wire.errors import ApiError
 from wire.joining import CHALLENGE_PATH, CHALLENGE_PATTERN, JoinCheck, JoinReport, proof_of
 from wire.probes import Version
+from wire.releases import RELEASE, mismatch
 
 _ASK_S = 10.0  #: the controller's call back has 3 s of its own
 _HEAD_S = 5.0
@@ -71,17 +71,14 @@ async def _version_of(client: httpx.AsyncClient, controller: str) -> str:
         raise CliError(f"{controller} is no controller that answers here: {_message(error.response)}") from None
     except ValueError:
         raise CliError(f"another server than a controller of Agon answers at {controller}.") from None
-    own = version("agon")
-    if found != own:
-        raise CliError(
-            f"this machine has Agon {own} and the controller {found}: all services of an arena have the same version, "
-            f"so install the controller's here."
-        )
+    problem = mismatch(RELEASE, found)
+    if problem is not None:
+        raise CliError(problem)
     return found
 
 
 async def _ask(client: httpx.AsyncClient, controller: str, url: str) -> JoinReport:
-    body = JoinCheck(url=url, version=version("agon"))
+    body = JoinCheck(url=url, version=RELEASE)
     try:
         answer = await client.post(
             f"{controller}/internal/workers/check", json=body.model_dump(mode="json"), timeout=_ASK_S

@@ -31,7 +31,8 @@ SWITCH_INTERVAL_S = 0.0005
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Serve until a signal. Returns the exit code: 0, or 2 for settings that cannot work."""
+    """Serve until a signal. Returns the exit code: 0, or 2 for settings that cannot work and for a store of a newer
+    release."""
     parser = argparse.ArgumentParser(prog="python -m controller", description="The controller of an Agon arena.")
     parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--port", type=int, default=8100)
@@ -49,7 +50,7 @@ def main(arguments: list[str] | None = None) -> int:
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     configure_logging(("controller", "service_kit", "uvicorn"), settings.log_level)
     # uvicorn shuts down gracefully and then raises the signal again. Ending on SIGTERM is not a failure.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0 if app.state.problem is None else 2))
     try:
         listener = listen(options.host, options.port)
     except OSError as error:
@@ -58,7 +59,11 @@ def main(arguments: list[str] | None = None) -> int:
     # addresses.py decides which proxies are trusted.
     sheds = functools.partial(is_new_work, root_path=settings.root_path)
     config = server_config(Shedding(app, sheds), drain_s=settings.drain_s, tls_pair=settings.tls_pair)
-    serve(config, listener, on_drained=app.state.end_streams)
+    try:
+        serve(config, listener, on_drained=app.state.end_streams)
+    finally:
+        if app.state.problem is not None:
+            print(f"controller: {app.state.problem}", file=sys.stderr)
     return 0
 
 

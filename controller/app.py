@@ -6,6 +6,7 @@ Nothing is global: two apps in one process share nothing but the Redis that thei
 import asyncio
 import contextlib
 import re
+import signal
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 from typing import cast
@@ -32,6 +33,7 @@ from controller.votes.boards.model_cards import REFRESH_S as CARDS_S
 from controller.votes.journal import follower, transcripts
 from service_kit.app import bare_app
 from service_kit.bodies import Bodies
+from service_kit.cancellation import cancel
 from service_kit.cors import Cors, CrossOrigin
 from service_kit.origins import Hosts, OriginGuard, is_loopback
 from service_kit.path_prefix import PathPrefix, own_path_under, paths_of
@@ -39,9 +41,12 @@ from service_kit.request_ids import RequestIds
 from service_kit.route_times import RouteTimes
 from service_kit.spellings import Spellings, plain_path
 from wire.errors import ApiError, ErrorCode
+from wire.releases import FORMAT, newer_than_this, stamp
 
 ErrorHandler = Callable[[Request, Exception], Awaitable[Response]]
 
+_STORE_RETRY_S = 0.2
+_STORE_PATIENCE_S = 1.0  #: requests are taken after this time, with or without a store
 #: Requests that begin work for models; all others belong to work that was accepted, or cost little.
 _NEW_WORK = re.compile(
     r"/v1/((chat/)?completions|responses|messages)|/arena/(battles|chats)(/[^/]+/(turns|regenerate))?"
@@ -74,6 +79,7 @@ def create_app(settings: Settings, *, host: str = "127.0.0.1", bodies: Bodies | 
         battles.stream.close()
         chats.stream.close()
 
+    app.state.problem = None
     app.state.end_streams = end_streams  # for a shutdown: before the lifespan ends, the server cuts them
     add_routes(app, settings, bodies or Bodies(settings.max_body_bytes), base, workers, battles, chats)
     app.add_middleware(RouteTimes, times=metrics.requests)
@@ -144,11 +150,14 @@ def _lifespan(
     base: Base, workers: WorkerParts, battles: BattleParts, chats: ChatParts
 ) -> Callable[[FastAPI], AbstractAsyncContextManager[None]]:
     @contextlib.asynccontextmanager
-    async def lifespan(_: FastAPI) -> AsyncGenerator[None, None]:
-        """Starts even without a store: the app answers 503 until the store is reachable."""
+    async def lifespan(app: FastAPI) -> AsyncGenerator[None, None]:
+        """Starts even without a store: the app answers 503 until the store is reachable. Work in the background begins
+        when the store has turned out to have no newer format; where it has one the process ends."""
         workers.http.start()
-        base.background.start()
+        begins = asyncio.create_task(_begin(app, base))
+        await asyncio.wait({begins}, timeout=_STORE_PATIENCE_S)
         yield
+        await cancel(begins)
         battles.takeover.close()
         chats.takeover.close()
         await asyncio.gather(battles.runner.close(), chats.runner.close())
@@ -165,3 +174,18 @@ def _lifespan(
             await asyncio.to_thread(base.traces.close)
 
     return lifespan
+
+
+async def _begin(app: FastAPI, base: Base) -> None:
+    """Write the format into the store and begin the work in the background; end the process where an older release
+    must not touch the store: then `app.state.problem` says why."""
+    while True:
+        with contextlib.suppress(ApiError):
+            found = await base.store.run("stamp_store", [base.keys.format], FORMAT, stamp())
+            break
+        await asyncio.sleep(_STORE_RETRY_S)
+    app.state.problem = newer_than_this(found, "the store")
+    if app.state.problem is None:
+        base.background.start()
+    else:
+        signal.raise_signal(signal.SIGTERM)

@@ -20,6 +20,7 @@ from model_worker.worker import Worker
 from service_kit.logs import log_event
 from service_kit.trust import tls_problem, trust
 from wire.errors import ApiError, ErrorCode
+from wire.releases import RELEASE
 from wire.workers import Capacity, HeartbeatReply, HeartbeatRequest, Load, ModelCard, RegisterReply, RegisterRequest
 
 _logger = logging.getLogger(__name__)
@@ -182,6 +183,7 @@ class ControllerLink:
             card=card,
             capacity=capacity,
             state=self._worker.state,
+            version=RELEASE,
         )
         answer = await self._post(self._base, body)
         self._told = card, capacity

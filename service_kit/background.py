@@ -52,7 +52,9 @@ class BackgroundTasks:
 
     @property
     def failing(self) -> tuple[str, ...]:
-        """Names of the work whose last round raised, and of tasks that have ended, sorted."""
+        """Names of the work whose last round raised, and of tasks that have ended or not begun, sorted."""
+        if not self._tasks:
+            return tuple(sorted(self._rounds))
         ended = {task.get_name() for task in self._tasks if task.done()}
         return tuple(sorted(self._failing | ended))
 

@@ -143,6 +143,7 @@ class RegisterRequest(_Frozen):
     card: ModelCard
     capacity: Capacity
     state: WorkerState = "ready"
+    version: str | None = Field(default=None, max_length=64, description="release of the worker; null: before 0.2")
 
 
 class RegisterReply(_Frozen):

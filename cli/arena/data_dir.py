@@ -15,6 +15,7 @@ from urllib.parse import quote
 
 from cli.errors import CliError, DataDirInUse
 from service_kit.settings import secret_of
+from wire.releases import newer_than_this, stamp
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +110,8 @@ class DataDir:
             raise CliError(f"cannot create the data directory {self.path}: {error.strerror}.") from None
 
     def lock(self, running: Running) -> None:
-        """Hold the directory until `unlock` or the end of this process; raises DataDirInUse."""
+        """Hold the directory until `unlock` or the end of this process. Raises DataDirInUse, and CliError where a newer
+        release has written it."""
         file = open(self._lock_path, "a+", encoding="utf-8")  # noqa: SIM115 - held open as long as the lock
         os.chmod(self._lock_path, 0o600)
         try:
@@ -119,6 +121,11 @@ class DataDir:
             file.close()
             holder = f"pid {other.pid}, {other.webui_url}" if other else "its pid is not written yet"
             raise DataDirInUse(f"an arena already runs on {self.path} ({holder}).") from None
+        try:
+            self._stamp()
+        except CliError:
+            file.close()
+            raise
         file.truncate(0)
         file.write(json.dumps(asdict(running)))
         file.flush()
@@ -142,6 +149,22 @@ class DataDir:
         except (OSError, ValueError, TypeError):
             pass
         return None
+
+    def _stamp(self) -> None:
+        """Name the format of the directory. Raises CliError where it has a newer one."""
+        path = self.path / "format.json"
+        try:
+            problem = newer_than_this(path.read_text(encoding="utf-8"), str(self.path))
+        except FileNotFoundError:
+            problem = None
+        except (OSError, ValueError) as error:
+            raise CliError(f"{path} cannot be read: {error}.") from None
+        if problem is not None:
+            raise CliError(problem)
+        try:
+            path.write_text(stamp(), encoding="utf-8")
+        except OSError as error:
+            raise CliError(f"cannot write {path}: {error.strerror}.") from None
 
     def has_secrets(self) -> bool:
         """True if the secrets have been written."""

@@ -14,6 +14,7 @@ from service_kit.bodies import Bodies
 from service_kit.route_docs import Answer, documented
 from wire.errors import ErrorCode
 from wire.joining import JoinCheck, JoinReport
+from wire.releases import RELEASE
 from wire.workers import (
     HeartbeatReply,
     HeartbeatRequest,
@@ -35,6 +36,7 @@ REGISTER_EXAMPLE = {
         "context_length": 2048,
     },
     "capacity": {"max_running": 1, "max_queued": 0, "kv_tokens": 2048},
+    "version": RELEASE,
 }
 
 

@@ -208,6 +208,12 @@ class Keys:
         return f"{self.prefix}:logged"
 
     @property
+    def format(self) -> str:
+        """String: JSON of the format in which the store is kept, and of the release that wrote it (wire/releases.py).
+        No TTL: an older release must never take the store for its own."""
+        return f"{self.prefix}:format"
+
+    @property
     def arena(self) -> str:
         """String: random id of this arena, which its journals name. No TTL: it keeps the journal of one arena from
         being restored into the store of another."""

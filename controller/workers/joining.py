@@ -9,7 +9,6 @@ learns whether its own answer arrived.
 import asyncio
 import hmac
 import secrets
-from importlib.metadata import version
 from pathlib import Path
 
 import aiohttp
@@ -17,6 +16,7 @@ import aiohttp
 from controller.workers.worker_hosts import WorkerHosts
 from service_kit.trust import tls_problem, trust
 from wire.joining import CHALLENGE_PATH, PROOF_CHARS, JoinCheck, JoinReport, proof_of
+from wire.releases import RELEASE, mismatch
 
 TIMEOUT_S = 3.0
 MAX_AT_ONCE = 4
@@ -35,16 +35,11 @@ class Joining:
         """What to change before the worker starts. `is_from_here`: a process of this machine asks. Raises ApiError
         INVALID_REQUEST or FORBIDDEN for the URL, as a registration would."""
         url = self._hosts.checked(asked.url, is_from_here=is_from_here)
-        own = version("agon")
-        if asked.version != own:
-            sentence = (
-                f"This machine has Agon {asked.version} and the controller {own}: all services of an arena have the "
-                "same version, so install the controller's here."
-            )
-            return JoinReport(version=own, problem=sentence)
-        async with self._room:
-            problem = await self._call_back(url)
-        return JoinReport(version=own, problem=problem)
+        problem = mismatch(asked.version)
+        if problem is None:
+            async with self._room:
+                problem = await self._call_back(url)
+        return JoinReport(version=RELEASE, problem=problem)
 
     async def _call_back(self, url: str) -> str | None:
         """Why the answer to a challenge did not arrive; None: it did."""

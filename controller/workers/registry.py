@@ -18,6 +18,7 @@ from controller.workers.worker_hosts import MAX_URL_CHARS, WorkerHosts
 from service_kit.logs import log_event
 from wire.errors import ApiError, ErrorCode
 from wire.ids import WorkerId
+from wire.releases import mismatch
 from wire.workers import HeartbeatReply, HeartbeatRequest, RegisterReply, RegisterRequest, WorkerView
 
 _logger = logging.getLogger(__name__)
@@ -56,10 +57,13 @@ class WorkerRegistry:
         """Register a worker under a new epoch; with a known boot id only renew its registration. `is_from_here`: it
         runs on the controller's machine.
 
-        Raises ApiError INVALID_REQUEST or FORBIDDEN for its URL (see WorkerHosts), STORE_UNAVAILABLE.
+        Raises ApiError INVALID_REQUEST or FORBIDDEN for its URL (see WorkerHosts) and for its release,
+        STORE_UNAVAILABLE.
         """
         try:
             url = self._hosts.checked(request.url, is_from_here=is_from_here)
+            if (problem := mismatch(request.version)) is not None:
+                raise ApiError(ErrorCode.INVALID_REQUEST, problem[:1].upper() + problem[1:], param="version")
         except ApiError as error:
             self._note_refused(request, error)
             raise

@@ -16,6 +16,7 @@ import pytest
 from tests.controller.support.arena import ADMIN_TOKEN, WORKER_TOKEN, Arena, eventually, of_kind
 from tests.controller.support.fake_worker import FakeWorker, words
 from tests.ports import reserved_port
+from wire.releases import FORMAT, RELEASE
 from wire.sse import SseDecoder, SseEvent
 
 
@@ -32,15 +33,8 @@ async def _controller(
 async def _listening_controller(
     arena: Arena, port: int, settings: dict[str, str]
 ) -> AsyncGenerator[tuple[subprocess.Popen[bytes], httpx.AsyncClient], None]:
-    environment = {
-        **os.environ,
-        "AGON_REDIS_URL": arena.settings.redis_url,
-        "AGON_KEY_PREFIX": arena.settings.key_prefix,
-        "AGON_WORKER_TOKEN": WORKER_TOKEN,
-        "AGON_ADMIN_TOKEN": ADMIN_TOKEN,
-        **settings,
-    }
     command = [sys.executable, "-m", "controller", "--port", str(port)]
+    environment = _environment(arena) | settings
     process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     async with httpx.AsyncClient(
         base_url=f"http://127.0.0.1:{port}", verify=False, trust_env=False, timeout=30
@@ -58,6 +52,16 @@ async def _listening_controller(
         finally:
             process.kill()
             process.communicate()
+
+
+def _environment(arena: Arena) -> dict[str, str]:
+    return {
+        **os.environ,
+        "AGON_REDIS_URL": arena.settings.redis_url,
+        "AGON_KEY_PREFIX": arena.settings.key_prefix,
+        "AGON_WORKER_TOKEN": WORKER_TOKEN,
+        "AGON_ADMIN_TOKEN": ADMIN_TOKEN,
+    }
 
 
 @contextlib.asynccontextmanager
@@ -82,6 +86,23 @@ async def _echo_worker(arena: Arena, model: str) -> AsyncGenerator[subprocess.Po
 
 def _hello(model: str) -> dict[str, Any]:
     return {"model": model, "messages": [{"role": "user", "content": "hello"}]}
+
+
+async def test_a_controller_ends_with_2_where_a_newer_release_has_written_the_store(arena: Arena) -> None:
+    async with _controller(arena):
+        stamped = json.loads(await arena.redis.get(arena.keys.format) or "{}")
+    assert stamped == {"format": FORMAT, "release": RELEASE}
+    newer = json.dumps({"format": FORMAT + 1, "release": "9.0"})
+    await arena.redis.set(arena.keys.format, newer)
+
+    command = [sys.executable, "-m", "controller", "--port", "0"]
+    refused = await asyncio.to_thread(
+        subprocess.run, command, env=_environment(arena), capture_output=True, text=True, timeout=60
+    )
+
+    assert refused.returncode == 2
+    assert f"the store is kept in format {FORMAT + 1} by Agon 9.0" in refused.stderr
+    assert await arena.redis.get(arena.keys.format) == newer
 
 
 async def test_a_controller_ends_on_sigterm_and_logs_json(arena: Arena) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from cli.arena.data_dir import DataDir, Running
 from cli.errors import CliError, DataDirInUse
+from wire.releases import FORMAT
 
 RUNNING = Running(pid=4711, webui_url="http://127.0.0.1:7860", controller_url="http://127.0.0.1:8100")
 
@@ -41,6 +42,27 @@ def test_an_unlocked_directory_can_be_locked_again_and_tells_nothing_old(data_di
     second.lock(RUNNING)
     assert second.running() == RUNNING
     second.unlock()
+
+
+def test_a_directory_of_a_newer_release_is_refused_and_stays_as_it_is(data_dir: DataDir) -> None:
+    data_dir.lock(RUNNING)
+    data_dir.unlock()
+    kept = data_dir.path / "format.json"
+    written = json.dumps(json.loads(kept.read_text()) | {"format": FORMAT + 1, "release": "9.0"})
+    kept.write_text(written)
+
+    with pytest.raises(CliError, match=rf"{data_dir.path} is kept in format {FORMAT + 1} by Agon 9\.0"):
+        DataDir(data_dir.path).lock(RUNNING)
+
+    assert kept.read_text() == written
+    assert (data_dir.path / "agon.lock").read_text() == ""
+
+
+@pytest.mark.parametrize("damaged", ["", "[]", '{"format": "x"}'])
+def test_a_damaged_format_is_named_and_not_overwritten(data_dir: DataDir, damaged: str) -> None:
+    (data_dir.path / "format.json").write_text(damaged)
+    with pytest.raises(CliError, match=r"format\.json cannot be read"):
+        data_dir.lock(RUNNING)
 
 
 def test_what_a_killed_arena_left_in_its_lock_file_is_not_believed(data_dir: DataDir) -> None:

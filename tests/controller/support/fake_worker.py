@@ -18,6 +18,7 @@ from wire.chat import FinishReason, Usage
 from wire.embeddings import EmbedReply, EmbedRequest, packed
 from wire.errors import ApiError, ErrorCode
 from wire.ids import WorkerId
+from wire.releases import RELEASE
 from wire.served_models import ServedModel, ServedModels
 from wire.sse import SseEvent, encode
 from wire.workers import (
@@ -64,6 +65,7 @@ class FakeWorker:
         self.context_length = 4096
         self.can_resume = True
         self.runs_on: Processor | None = None
+        self.version: str | None = RELEASE
         self.state: WorkerState = "ready"
         self.wake_s = 0.0  #: what it reports of its last waking
         self.may_wake = asyncio.Event()  #: while it is cleared it does not wake
@@ -269,6 +271,7 @@ class FakeWorker:
             card=self.card(),
             capacity=Capacity(max_running=self.max_running, max_queued=0, kv_tokens=10_000),
             state=self.state,
+            version=self.version,
         )
 
     @contextlib.asynccontextmanager

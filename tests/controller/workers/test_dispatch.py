@@ -26,6 +26,7 @@ from tests.controller.support.arena import eventually
 from tests.controller.support.running import StoreProcess
 from wire.errors import ApiError, ErrorCode
 from wire.ids import WorkerId
+from wire.releases import RELEASE
 from wire.workers import Capacity, ModelCard, RegisterRequest
 
 
@@ -47,7 +48,11 @@ class _Parts:
         card = ModelCard(name=model, revision="r", architecture="x", num_parameters=1, dtype="f", context_length=9)
         capacity = Capacity(max_running=max_running, max_queued=0, kv_tokens=1)
         request = RegisterRequest(
-            boot_id=f"boot-{port:05}", url=f"http://127.0.0.1:{port}", card=card, capacity=capacity
+            boot_id=f"boot-{port:05}",
+            url=f"http://127.0.0.1:{port}",
+            card=card,
+            capacity=capacity,
+            version=RELEASE,
         )
         return (await self.registry.register(request)).worker_id
 

@@ -7,6 +7,7 @@ import pytest
 
 from tests.controller.support.arena import WORKER_TOKEN, Arena, eventually
 from tests.controller.support.fake_worker import FakeWorker
+from wire.releases import RELEASE
 from wire.workers import Load
 
 HEADERS = {"Authorization": f"Bearer {WORKER_TOKEN}"}
@@ -160,3 +161,19 @@ async def test_two_controllers_see_the_same_workers(arena: Arena) -> None:
         return [model["id"] for model in (await other.get("/v1/models")).json()["data"]] == ["alpha"]
 
     await eventually(seen)
+
+
+@pytest.mark.parametrize("release", [None, "0.1.9", "99.2.0"])
+async def test_a_worker_of_another_release_is_refused_by_a_sentence_with_both(
+    arena: Arena, release: str | None
+) -> None:
+    worker = _worker()
+    worker.version = release
+
+    response = await _register(arena, worker)
+
+    error = response.json()["error"]
+    assert (response.status_code, error["code"], error["param"]) == (400, "invalid_request", "version")
+    assert (release or "before 0.2") in error["message"]
+    assert RELEASE in error["message"]
+    assert (await arena.client.get("/arena/workers")).json() == []
