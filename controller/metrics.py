@@ -49,6 +49,9 @@ class Metrics:
         self.store_durable = Gauge(
             "arena_store_durable", "Whether the store keeps what it acknowledges, as far as it tells", registry=registry
         )
+        self.wrong_credentials = Counter(
+            "arena_wrong_credentials", "Requests with a credential that is not known", ["access"], registry=registry
+        )
         self.rate_limit = Counter("arena_ratelimit", "Rate limit decisions", ["decision"], registry=registry)
         self.open_turns = Gauge("arena_open_turns", "Turns that this controller is running", registry=registry)
 

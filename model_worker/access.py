@@ -8,7 +8,7 @@ from typing import Literal
 from fastapi import Request
 
 from model_worker.config import WorkerSettings
-from service_kit.keys import KeyRing, credential
+from service_kit.keys import KeyRing, WrongKeys, credential
 from wire.errors import ApiError, ErrorCode
 
 Holder = Literal["user", "worker"]
@@ -26,6 +26,7 @@ class Credentials:
         self._keys: KeyRing[Holder] = KeyRing(keys)
         self._is_public = is_public and not api_keys
         self._has_controllers = not is_public
+        self._wrong = WrongKeys()
         self._salt_key = secrets.token_bytes(32)  # the cache lives no longer than this process
 
     @classmethod
@@ -65,7 +66,10 @@ class Credentials:
 
     def _check(self, request: Request, holder: Holder, what: str) -> None:
         given = credential(request.headers) if holder == "user" else request.headers.get("authorization")
-        if holder not in self._keys.holders(given):
+        holders = self._keys.holders(given)
+        if holder not in holders:
+            if given is not None and not holders:
+                self._wrong.note(holder, request.client.host if request.client else "")
             raise ApiError(ErrorCode.UNAUTHORIZED, f"This needs {what} as a bearer token.")
 
 

@@ -1,11 +1,22 @@
 """Keys that open routes, as `Authorization: Bearer ...` or `x-api-key: ...`: kept as digests and compared in constant
-time."""
+time. Wrong ones are logged and limited."""
 
 import hashlib
 import hmac
-from collections.abc import Iterable, Mapping
+import logging
+import time
+from collections.abc import Callable, Iterable, Mapping
 from typing import Generic, TypeVar
 
+from service_kit.buckets import BucketMemory
+from service_kit.logs import log_event
+from wire.errors import ApiError, ErrorCode
+
+WRONG_AT_ONCE = 20  #: wrong keys of one address; more are answered 429
+_WRONG_EVERY_US = 6_000_000
+_LOG_EVERY_S = 60.0
+
+_logger = logging.getLogger(__name__)
 Holder = TypeVar("Holder", bound=str)
 
 
@@ -32,6 +43,31 @@ class KeyRing(Generic[Holder]):
         given = _digest(key.strip())
         found = {holder for holder, known in self._digests if hmac.compare_digest(given, known)}
         return found if scheme.lower() == "bearer" else set()
+
+
+class WrongKeys:
+    """Logs keys that are not known, in one line a minute, and limits them for each address."""
+
+    def __init__(self, count: Callable[[str], None] = lambda access: None) -> None:
+        """count: called with the access that was asked for, for each wrong key."""
+        self._count = count
+        self._buckets = BucketMemory()
+        self._num_unlogged = 0
+        self._log_at = 0.0  #: time.monotonic()
+
+    def note(self, access: str, address: str) -> None:
+        """Note a wrong key. Raises ApiError RATE_LIMITED for an address that has sent many."""
+        self._count(access)
+        self._num_unlogged += 1
+        now = time.monotonic()
+        if now >= self._log_at:
+            fields = {"access": access, "address": address, "count": self._num_unlogged}
+            log_event(_logger, "wrong_credentials", logging.WARNING, **fields)
+            self._num_unlogged, self._log_at = 0, now + _LOG_EVERY_S
+        wait_us, _ = self._buckets.take(address, _WRONG_EVERY_US, WRONG_AT_ONCE)
+        if wait_us:
+            message = "Too many credentials that are not known. Wait a moment."
+            raise ApiError(ErrorCode.RATE_LIMITED, message, retry_after_s=wait_us / 1e6)
 
 
 def _digest(key: str) -> bytes:

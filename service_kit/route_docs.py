@@ -214,7 +214,7 @@ def declared_errors(kind: Access, doc: RouteDoc, has_query: bool) -> list[ErrorC
     """All codes of a route, its own and those that follow from access, body and query, in the order of their status."""
     codes = {*doc.errors, ErrorCode.INTERNAL_ERROR}
     if kind != "open":
-        codes |= {ErrorCode.UNAUTHORIZED, ErrorCode.FORBIDDEN}
+        codes |= {ErrorCode.UNAUTHORIZED, ErrorCode.FORBIDDEN, ErrorCode.RATE_LIMITED}
     if doc.request is not None:
         codes.update(_BODY_ERRORS)
     if doc.request_lines is not None:

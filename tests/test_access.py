@@ -119,7 +119,7 @@ MISPLACED: dict[str, Callable[[str], dict[str, Any]]] = {
 async def admits(client: httpx.AsyncClient, method: str, path: str, **sent: Any) -> bool:
     url = path.replace("{model}", "m").replace("{battle_id}", "b").replace("{worker_id}", "w")
     response = await asyncio.wait_for(client.request(method, url, **sent), 30)
-    return response.status_code not in (401, 403)
+    return response.status_code not in (401, 403, 429)  # 429: this test sends many wrong credentials
 
 
 def test_every_route_has_the_access_that_is_meant() -> None:

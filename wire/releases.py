@@ -8,7 +8,7 @@ import json
 from importlib.metadata import version
 
 RELEASE = version("agon")
-#: Of the store's keys and of the data directory. Raise it with a change that the release before would misread.
+#: Format of the store's keys and of the data directory: raised with a change that the release before would misread.
 FORMAT = 1
 
 

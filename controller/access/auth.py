@@ -9,7 +9,8 @@ from typing import Literal
 from fastapi import APIRouter, Depends, Request
 
 from controller.access.addresses import Addresses
-from service_kit.keys import KeyRing, credential
+from controller.metrics import Metrics
+from service_kit.keys import KeyRing, WrongKeys, credential
 from service_kit.route_docs import Access
 from wire.errors import ApiError, ErrorCode
 from wire.proxies import USER_HEADERS, forwarded_user
@@ -19,7 +20,8 @@ Holder = Literal["user", "worker", "admin"]
 
 class Guard:
     """The access rules of one controller. Without API keys every caller is a user. `admin_users`: names that are
-    administrators where a trusted proxy sends them; `addresses` says which proxy is trusted."""
+    administrators where a trusted proxy sends them; `addresses` says which proxy is trusted. Credentials that are not
+    known are counted in `metrics`."""
 
     def __init__(
         self,
@@ -27,7 +29,8 @@ class Guard:
         worker_token: str,
         admin_token: str,
         api_keys: tuple[str, ...],
-        addresses: Addresses | None = None,
+        addresses: Addresses,
+        metrics: Metrics,
         admin_users: tuple[str, ...] = (),
     ) -> None:
         users: list[tuple[Holder, str]] = [("user", key) for key in api_keys]
@@ -35,6 +38,7 @@ class Guard:
         self._users_need_key = bool(api_keys)
         self._addresses = addresses
         self._admin_users = frozenset(admin_users)
+        self._wrong = WrongKeys(lambda access: metrics.wrong_credentials.labels(access).inc())
 
     def router(self, access: Access) -> APIRouter:
         """A router whose every route asks for this access."""
@@ -58,7 +62,7 @@ class Guard:
         return "admin" in self._keys.holders(request.headers.get("authorization")) or self._is_admin_user(request)
 
     def _is_admin_user(self, request: Request) -> bool:
-        if not self._admin_users or self._addresses is None or not self._addresses.is_from_proxy(request):
+        if not self._admin_users or not self._addresses.is_from_proxy(request):
             return False
         values = [value for name in USER_HEADERS for value in request.headers.getlist(name)]
         return forwarded_user(values) in self._admin_users
@@ -68,6 +72,11 @@ class Guard:
             if access == "admin" and self._is_admin_user(request):
                 return
             given = credential(request.headers) if access == "user" else request.headers.get("authorization")
-            self.check(access, given)
+            try:
+                self.check(access, given)
+            except ApiError as error:
+                if given is not None and error.code is ErrorCode.UNAUTHORIZED:
+                    self._wrong.note(access, self._addresses.of(request).identity)
+                raise
 
         return require

@@ -1,7 +1,6 @@
 """Rate limits per address, for requests that cost something: GCRA buckets in Redis, shared by all controllers. A
 completion that the store does not answer is limited by what its controller remembers of the bucket."""
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -11,10 +10,9 @@ from controller.access.rate_headers import Remaining
 from controller.metrics import Metrics
 from controller.store.keys import Keys
 from controller.store.store import Store
+from service_kit.buckets import BucketMemory
 from wire.admin import RateInForce
 from wire.errors import ApiError, ErrorCode
-
-MAX_REMEMBERED = 20_000  #: buckets of which a controller knows how full they are
 
 
 @dataclass(frozen=True)
@@ -38,7 +36,7 @@ class Charge:
     burst: int
     metrics: Metrics
     note_refusal: Callable[[], None]
-    memory: "BucketMemory"
+    memory: BucketMemory
     tell: Callable[[Remaining], None]  #: called with what remains, whether the request is allowed or not
 
     def settle(self, wait_us: int, filled_us: int) -> None:
@@ -62,33 +60,6 @@ class Charge:
             raise ApiError(
                 ErrorCode.RATE_LIMITED, "Too many requests. Wait a moment.", retry_after_s=max(1.0, wait_us / 1e6)
             )
-
-
-class BucketMemory:
-    """When each bucket will be empty, as far as this controller knows: what the store said last, and what was taken
-    without it. Of at most MAX_REMEMBERED buckets; those that are empty, and the oldest ones, are forgotten first."""
-
-    def __init__(self) -> None:
-        self._empty_at: dict[str, int] = {}  #: microseconds of time.monotonic()
-
-    def note(self, bucket: str, filled_us: int) -> None:
-        """The store has said that the bucket is empty after `filled_us`."""
-        now = time.monotonic_ns() // 1000
-        self._empty_at.pop(bucket, None)
-        self._empty_at[bucket] = now + filled_us
-        if len(self._empty_at) > MAX_REMEMBERED:
-            kept = [(name, empty_at) for name, empty_at in self._empty_at.items() if empty_at > now]
-            self._empty_at = dict(kept[-MAX_REMEMBERED // 2 :])
-
-    def take(self, bucket: str, interval_us: int, burst: int) -> tuple[int, int]:
-        """As gcra.lua: 0 or the microseconds until there is a place, and the microseconds until the bucket is empty."""
-        now = time.monotonic_ns() // 1000
-        arrival = max(self._empty_at.get(bucket, now), now)
-        wait_us = arrival + interval_us - (now + interval_us * burst)
-        if wait_us > 0:
-            return wait_us, arrival - now
-        self.note(bucket, arrival + interval_us - now)
-        return 0, arrival + interval_us - now
 
 
 @dataclass(frozen=True)

@@ -61,6 +61,7 @@ def add_routes(
         admin_token=settings.admin_token.get_secret_value(),
         api_keys=settings.api_keys,
         addresses=addresses,
+        metrics=base.metrics,
         admin_users=settings.admin_users,
     )
     open_, user, worker, admin = (guard.router(access) for access in ("open", "user", "worker", "admin"))

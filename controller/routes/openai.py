@@ -82,7 +82,7 @@ class ArenaBackend:
     ) -> AsyncGenerator[Delta | Finished, None]:
         """As Backend.answer; holds a lease at a worker as long as it is open."""
         lane, salt = await self._reserve(request, model)
-        answer = self._relay.answer(lane, with_salt(generate, salt), caller=self._addresses.of(request))
+        answer = self._relay.answer(lane, with_salt(generate, salt), caller=self._addresses.of(request).identity)
         async with lane, aclosing(answer) as events:
             async for event in events:
                 if not isinstance(event, Opened):
@@ -93,7 +93,7 @@ class ArenaBackend:
         lane, salt = await self._reserve(request, model)
         async with lane:
             salted = embed.model_copy(update={"cache_salt": salt})
-            return await self._relay.embed(lane, salted, caller=self._addresses.of(request))
+            return await self._relay.embed(lane, salted, caller=self._addresses.of(request).identity)
 
     async def tokens(self, request: Request, model: str, asked: TokensRequest) -> TokensReply:
         """As Backend.tokens; counts as a request in the caller's rate."""

@@ -4,6 +4,7 @@ It is read for each request, so that a new key in the file is used at once.
 """
 
 import os
+import re
 import stat
 from pathlib import Path
 
@@ -39,6 +40,10 @@ def key_headers(model: HostedModel) -> dict[str, str]:
 
 
 def _from_file(path: Path) -> str:
+    if _is_our_own(path):
+        raise BadSettings(
+            f"the key file {path} holds a secret of the arena: keep the host's key outside of its directory"
+        )
     try:
         with open(path, encoding="ascii", errors="replace") as file:
             status = os.fstat(file.fileno())
@@ -49,3 +54,11 @@ def _from_file(path: Path) -> str:
             return file.read(_MAX_CHARS + 2).strip()
     except OSError as error:
         raise BadSettings(f"cannot read the key file {path}: {error.strerror}") from None
+
+
+def _is_our_own(path: Path) -> bool:
+    """Whether a file is one of Agon's: named by a setting, or in a data directory of `agon up`. An administrator who
+    names a host may not have the secrets of the arena."""
+    file = path.resolve()
+    named = {Path(value).resolve() for name, value in os.environ.items() if re.fullmatch(r"AGON_\w+_FILE", name)}
+    return file in named or any((folder / "agon.lock").exists() for folder in file.parents)

@@ -307,18 +307,30 @@ async def test_requests_have_the_fields_and_headers_that_the_source_says(
         ("key_file={strange}", "one line of printable ASCII"),
         ("key_env=AGON_WORKER_TOKEN", "of Agon's own"),
         ("key=sk-1", "no option 'key'"),
+        ("key_file={data}/worker.token", "holds a secret of the arena"),
+        ("key_file={link}", "holds a secret of the arena"),
+        ("key_file={named}", "holds a secret of the arena"),
     ],
 )
 async def test_a_key_that_cannot_be_used_is_refused_by_a_sentence_without_it(
-    make_settings: Make, tmp_path: Path, options: str, sentence: str
+    make_settings: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: str, sentence: str
 ) -> None:
+    data, named = tmp_path / "data", tmp_path / "named"
+    data.mkdir()
+    (data / "agon.lock").touch()
+    for secret in (data / "worker.token", named):
+        secret.write_text("sk-1")
+        secret.chmod(0o600)
+    (tmp_path / "link").symlink_to(data / "worker.token")
+    monkeypatch.setenv("AGON_VOTER_KEY_FILE", str(named))
     (tmp_path / "loose").write_text("sk-1")
     (tmp_path / "loose").chmod(0o640)
     (tmp_path / "strange").write_text("sk-1\nsk-2")
     (tmp_path / "strange").chmod(0o600)
     models = Models(make_settings())
     await models.start()
-    options = options.format(loose=tmp_path / "loose", strange=tmp_path / "strange")
+    files = {name: tmp_path / name for name in ("loose", "strange", "data", "link", "named")}
+    options = options.format(**files)
     with pytest.raises(ApiError) as refusal:
         await models.add(_spec(f"m=openai:m@http://127.0.0.1:1/v1#{options}"))
     assert refusal.value.code is ErrorCode.INVALID_REQUEST

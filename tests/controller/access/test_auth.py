@@ -4,7 +4,10 @@ from typing import Any
 
 import pytest
 
+from controller.access.addresses import Addresses
 from controller.access.auth import Guard
+from controller.metrics import Metrics
+from service_kit.keys import WRONG_AT_ONCE
 from tests.controller.support.arena import ADMIN_TOKEN, WORKER_TOKEN, Arena
 from wire.errors import ApiError
 
@@ -31,9 +34,30 @@ async def test_the_list_of_workers_and_the_metrics_are_public_or_not_as_configur
     "header", ["", "Bearer", "Bearer ", f"Basic {ADMIN_TOKEN}", ADMIN_TOKEN, f"Bearer {ADMIN_TOKEN}x", "Bearer \xff"]
 )
 def test_anything_but_the_whole_token_is_refused(header: str) -> None:
-    guard = Guard(worker_token=WORKER_TOKEN, admin_token=ADMIN_TOKEN, api_keys=())
+    guard = Guard(
+        worker_token=WORKER_TOKEN,
+        admin_token=ADMIN_TOKEN,
+        api_keys=(),
+        addresses=Addresses((), ""),
+        metrics=Metrics(),
+    )
 
     with pytest.raises(ApiError) as refusal:
         guard.check("admin", header)
 
     assert refusal.value.status == 401
+
+
+async def test_credentials_that_are_not_known_are_counted_limited_and_logged(
+    arena: Arena, caplog: pytest.LogCaptureFixture
+) -> None:
+    wrong = {"Authorization": "Bearer guess"}
+    statuses = [(await arena.client.get("/arena/admin", headers=wrong)).status_code for _ in range(30)]
+    assert statuses == [401] * WRONG_AT_ONCE + [429] * (30 - WRONG_AT_ONCE)
+
+    lines = [record for record in caplog.records if record.message == "wrong_credentials"]
+    assert len(lines) == 1
+    metrics = (await arena.client.get("/metrics", headers=arena.admin)).text
+    assert 'arena_wrong_credentials_total{access="admin"} 30.0' in metrics
+    assert (await arena.client.get("/arena/admin", headers=arena.admin)).status_code == 200
+    assert (await arena.client.get("/arena/admin")).status_code == 401
