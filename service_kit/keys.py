@@ -61,8 +61,8 @@ class WrongKeys:
         self._num_unlogged += 1
         now = time.monotonic()
         if now >= self._log_at:
-            fields = {"access": access, "address": address, "count": self._num_unlogged}
-            log_event(_logger, "wrong_credentials", logging.WARNING, **fields)
+            count = self._num_unlogged
+            log_event(_logger, "wrong_credentials", logging.WARNING, access=access, address=address, count=count)
             self._num_unlogged, self._log_at = 0, now + _LOG_EVERY_S
         wait_us, _ = self._buckets.take(address, _WRONG_EVERY_US, WRONG_AT_ONCE)
         if wait_us:

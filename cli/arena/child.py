@@ -7,6 +7,7 @@ the supervisor, so that even kill -9 of the supervisor leaves no process behind.
 import asyncio
 import contextlib
 import fcntl
+import math
 import os
 import signal
 import subprocess
@@ -258,6 +259,7 @@ class Child:
                 if self._ready_at is not None and now - last_answer > _HUNG_S:
                     self._report(self.spec.name, f"gave no answer for {_HUNG_S:.0f} s; killed")
                     self._kill_group(process)
+                    last_answer = math.inf  # it is killed once, however long its end takes
                 is_settled = result is ProbeResult.READY
                 next_probe = time.monotonic() + (_PROBE_READY_S if is_settled else _PROBE_STARTING_S)
             await asyncio.sleep(_POLL_S)

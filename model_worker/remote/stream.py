@@ -191,4 +191,5 @@ def _count(usage: Any, name: str, most: int) -> int | None:
 
 def is_plain(response: httpx.Response) -> bool:
     """Whether a body is sent as it is. A compressed one, which was not asked for, may be a thousand times as large."""
-    return response.headers.get("content-encoding", "identity").strip().lower() == "identity"
+    encoding: str = response.headers.get("content-encoding", "identity")
+    return encoding.strip().lower() == "identity"

@@ -147,7 +147,7 @@ async def test_what_cannot_be_served_is_refused_and_named(folder: Path) -> None:
 
 async def test_a_constraint_that_exceeds_its_limits_is_a_fault_of_the_request() -> None:
     """It compiles, and fails when a token is taken."""
-    costly = {"structured_outputs": {"regex": "(((e{1,100}){1,100}){1,100}){1,100}"}}
+    costly: dict[str, Any] = {"structured_outputs": {"regex": "(((e{1,100}){1,100}){1,100}){1,100}"}}
     async with served(RAVEN) as client:
         status, named, message = await refusal(client, temperature=0, max_tokens=60, **costly)
         assert (status, named) == (400, "structured_outputs"), message

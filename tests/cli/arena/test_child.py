@@ -44,6 +44,29 @@ async def test_a_killed_process_is_started_again(
     await running
 
 
+async def test_one_that_gives_no_answer_is_killed_with_one_line_however_long_its_end_takes(
+    make_spec: MakeSpec, news: Any, hasty: RestartPolicy, until: Until, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("cli.arena.child._HUNG_S", 0.0)
+    monkeypatch.setattr("cli.arena.child._PROBE_READY_S", 0.01)
+    monkeypatch.setattr("cli.arena.child._PROBE_STARTING_S", 0.01)
+    num_probes = 0
+
+    async def answer_once() -> ProbeResult:
+        nonlocal num_probes
+        num_probes += 1
+        return ProbeResult.READY if num_probes == 1 else ProbeResult.SILENT
+
+    monkeypatch.setattr(Child, "_kill_group", staticmethod(lambda process: None))  # its end takes long
+    child = Child(replace(make_spec("one"), probe=answer_once), news, hasty)
+    running = asyncio.create_task(child.run())
+    await until(lambda: num_probes > 6)
+    assert sum("gave no answer" in line for line in news.lines) == 1
+    monkeypatch.undo()
+    await child.stop()
+    await running
+
+
 async def test_one_that_keeps_dying_is_started_again_for_ever(
     make_spec: MakeSpec, news: Any, hasty: RestartPolicy, until: Until
 ) -> None:
