@@ -289,6 +289,7 @@ class ThoughtTags:
     begin: str
     end: str
     is_open: bool = False  #: the prompt ends with `begin`
+    is_closed: bool = False  #: the prompt ends with `end`: a constraint holds from the first token on
 
 
 @dataclass(frozen=True)

@@ -158,9 +158,10 @@ class WorkerSettings(_EngineSettings):
         description="JSON object of values for the model's chat template where a request names none, as "
         '{"enable_thinking": false}',
     )
-    tool_format: Literal["auto"] | ToolFormat = Field(
+    tool_format: Literal["auto", "template"] | ToolFormat = Field(
         default="auto",
-        description="Form of the model's tool calls. auto: the one that its chat template shows (docs/tools.md)",
+        description="Form of the model's tool calls. auto: the one that its chat template shows; where the template "
+        "knows no tools, the system message tells of them (docs/tools.md). template: tools are refused there",
     )
     default_max_tokens: int = Field(default=2048, ge=1, description="Most tokens of an answer whose request names none")
     max_body_bytes: int = Field(default=1 << 20, ge=1024, description="Most bytes of a request's body")

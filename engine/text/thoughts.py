@@ -20,6 +20,7 @@ KNOWN_TAGS = (
     ThoughtTags("<seed:think>", "</seed:think>"),
     ThoughtTags("<|START_THINKING|>", "<|END_THINKING|>"),
     ThoughtTags("<|begin_of_thought|>", "<|end_of_thought|>"),
+    ThoughtTags("<|channel>thought", "<channel|>"),  # of Gemma 4
 )
 
 

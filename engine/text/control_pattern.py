@@ -1,0 +1,74 @@
+"""Finds texts of control tokens inside of other texts, and changes them there. Knows no ids and no templates."""
+
+import re
+from collections.abc import Callable, Collection
+
+#: A Unicode noncharacter, never valid in interchanged text: marks where a text is cut before it is encoded.
+CUT = "\ufdd0"
+#: Another noncharacter: replaces characters that could begin a control token when the structure of a chat is checked.
+HARMLESS = "\ufdd1"
+
+
+class ControlPattern:
+    """The control tokens' texts, as the tokenizer finds them."""
+
+    def __init__(
+        self,
+        texts: Collection[str],
+        *,
+        rests: Collection[str] = (),
+        look: Callable[[str], str] | None = None,
+        names: Collection[str] = (),
+        kept: Collection[str] = (),
+    ) -> None:
+        """rests: what may complete a control token at the beginning of a text. look: what the tokenizer makes of a
+        character before it looks for tokens; None: it changes none. names: keys that the template looks for. kept:
+        those of the texts that stay as they are."""
+        found = sorted(texts, key=len, reverse=True)
+        self._pattern = re.compile("|".join(map(re.escape, found)) or r"(?!)")
+        self._kept = re.compile("|".join(map(re.escape, sorted(kept, key=len, reverse=True))) or r"(?!)")
+        self._kept_texts = frozenset(kept)
+        self._starts = str.maketrans({text[0]: HARMLESS for text in found})
+        self._rests = tuple(rests)
+        self._names = frozenset(names)
+        self._look = look
+
+    def cut(self, text: str) -> str:
+        """The text with a cut inside of each control token's text, so that its parts are encoded apart."""
+        looks = self._looks_like(text)
+        if looks == text:
+            return self._pattern.sub(lambda found: self._cut_one(found[0]), text)
+        places = [place for place, character in enumerate(text) for _ in self._looks_like(character)]
+        found = [match for match in self._pattern.finditer(looks) if match[0] not in self._kept_texts]
+        cuts = {places[match.start()] + 1 for match in found}
+        return "".join(CUT + character if place in cuts else character for place, character in enumerate(text))
+
+    def disarmed(self, text: str) -> str:
+        """The text with other characters wherever a control token could begin, and before what could end one."""
+        parts, start = [], 0
+        for found in self._kept.finditer(text):
+            parts += [self._looks_like(text[start : found.start()]).translate(self._starts), found[0]]
+            start = found.end()
+        parts.append(self._looks_like(text[start:]).translate(self._starts))
+        changed = "".join(parts)
+        if self._may_complete(text.strip()):
+            place = len(changed) - len(changed.lstrip())
+            changed = changed[:place] + HARMLESS + changed[place:]
+        return changed
+
+    def disarmed_key(self, key: str) -> str:
+        """A key of an object; plain words stay, unless they may complete a control token."""
+        is_plain = key.isidentifier() and not self._may_complete(key)
+        return key if is_plain or key in self._names else self.disarmed(key)
+
+    def _cut_one(self, text: str) -> str:
+        return text if text in self._kept_texts else text[0] + CUT + text[1:]
+
+    def _may_complete(self, text: str) -> bool:
+        return bool(text) and any(text.startswith(rest) or rest.startswith(text) for rest in self._rests)
+
+    def _looks_like(self, text: str) -> str:
+        """The text as the tokenizer's normalizer makes it, one character at a time."""
+        if self._look is None:
+            return text
+        return text.translate({ord(character): self._look(character) for character in set(text)})
