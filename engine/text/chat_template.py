@@ -29,6 +29,7 @@ _THOUGHTS_KEYS = (THOUGHTS_KEY, "thinking", "reasoning")
 _SWITCHES = ("enable_thinking", "thinking")
 #: Stands at the end of the last message where its text is to be continued. A noncharacter, as no message has it.
 CONTINUED_HERE = "\ufdd2"
+ROLES = ("system", "developer", "user", "assistant", "tool")  #: that templates know
 _MAX_REASON_CHARS = 300
 _OWN_NAMES = frozenset({"messages", "add_generation_prompt", "tools", "documents"})
 
@@ -114,9 +115,9 @@ class ChatTemplate:
             message = f"the model's chat template rejects these messages: {error}"
             raise InvalidRequest(message, param="messages") from None
         except _TEMPLATE_FAILURES as error:
-            is_bounded = isinstance(error, TemplateLimitExceeded | SecurityError)
             message, param = f"the model's chat template fails on these messages: {_reason(error)}", "messages"
-            if not is_bounded and (found := self._failing_tool(tools or ())) is not None:
+            is_limit = isinstance(error, TemplateLimitExceeded)
+            if not is_limit and (found := self._failing_tool(tools or ())) is not None:
                 param, name = found
                 message = f"the model's chat template fails on the tool {name}: {_reason(error)}"
             raise InvalidRequest(message, param=param) from error
@@ -142,17 +143,18 @@ class ChatTemplate:
         return "".join(map(budget.write, self._template.generate(values)))
 
     def _failing_tool(self, tools: Sequence[Mapping[str, Any]]) -> tuple[str, str] | None:
-        """The field and the name of the first tool that the template cannot tell of; None: it can tell of each."""
+        """The field and the name of the first tool that the template cannot tell of; None: it can tell of each, or
+        fails without tools, too."""
         budget = self._sandbox.open_budget()
 
-        def fails(tool: Mapping[str, Any]) -> bool:
+        def fails(*tools: Mapping[str, Any]) -> bool:
             try:
-                self._written(_DIALOGUE_PROBE[:1], tools=[tool], budget=budget)
+                self._written(_DIALOGUE_PROBE[:1], tools=tools, budget=budget)
             except _TEMPLATE_FAILURES as error:
                 return not isinstance(error, TemplateLimitExceeded | Rejected)
             return False
 
-        for place, tool in enumerate(tools):
+        for place, tool in enumerate(() if fails() else tools):
             if fails(tool):
                 function = tool["function"]
                 plain = {**tool, "function": {**function, "parameters": {"type": "object", "properties": {}}}}

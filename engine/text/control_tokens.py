@@ -13,7 +13,7 @@ from typing import get_args
 import tokenizers
 
 from engine.sampling_params import ThoughtTags, ToolFormat
-from engine.text.chat_template import ChatTemplate
+from engine.text.chat_template import ROLES, ChatTemplate
 from engine.text.control_pattern import ControlPattern
 from engine.text.prompted_tools import RESULT_MARKS
 from engine.text.thoughts import KNOWN_TAGS
@@ -89,22 +89,21 @@ def _is_mark(text: str) -> bool:
 
 def _named(marks: Mapping[int, str], literals: Collection[str]) -> set[int]:
     """The tokens that are known marks, that the template's literals contain, or that it may put together: a literal
-    ends with the token's beginning, and another one begins with its end."""
+    ends with the token's beginning, another one begins with its end, and between them is nothing, a literal or a
+    role."""
     longest = max(map(len, marks.values()), default=0)
     joined = "\0".join(literals)
     heads = {text[-length:] for text in literals for length in range(1, min(len(text), longest) + 1)}
     tails = {text[:length] for text in literals for length in range(1, min(len(text), longest) + 1)}
+    middles = {"", *literals, *ROLES}
 
     def is_built(text: str) -> bool:
-        cuts = range(1, len(text))
-        first = next((cut for cut in cuts if text[:cut] in heads), None)
-        return first is not None and any(text[cut:] in tails for cut in cuts if cut >= first)
+        ends = [cut for cut in range(1, len(text)) if text[:cut] in heads]
+        return any(
+            text[cut:] in tails and text[end:cut] in middles for end in ends for cut in range(end, len(text))
+        )
 
-    return {
-        token_id
-        for token_id, text in marks.items()
-        if text in _KNOWN_MARKS or text in joined or is_built(text)
-    }
+    return {token_id for token_id, text in marks.items() if text in _KNOWN_MARKS or text in joined or is_built(text)}
 
 
 def _rests(texts: Iterable[str], literals: Collection[str]) -> frozenset[str]:
