@@ -193,7 +193,7 @@ class WorkerSettings(_EngineSettings):
             raise ValueError("only models of the engine paged have adapters")
         for name in self.model_names:
             if not is_model_name(name):
-                raise ValueError(f"the model name {name!r} must be letters, digits and . _ : / - only")
+                raise ValueError(f"the model name {name!r} must be ASCII letters, digits and . _ : / -: NAME=MODEL")
             if self.model_names.count(name) > 1:
                 raise ValueError(f"two models are named {name!r}; name one of them differently: NAME=MODEL")
         if not (self.model or self.models_dir or self.models_file):

@@ -99,9 +99,7 @@ def _named(marks: Mapping[int, str], literals: Collection[str]) -> set[int]:
 
     def is_built(text: str) -> bool:
         ends = [cut for cut in range(1, len(text)) if text[:cut] in heads]
-        return any(
-            text[cut:] in tails and text[end:cut] in middles for end in ends for cut in range(end, len(text))
-        )
+        return any(text[cut:] in tails and text[end:cut] in middles for end in ends for cut in range(end, len(text)))
 
     return {token_id for token_id, text in marks.items() if text in _KNOWN_MARKS or text in joined or is_built(text)}
 

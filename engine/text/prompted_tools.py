@@ -61,10 +61,8 @@ def _system(messages: Sequence[dict[str, Any]], tools: Sequence[Mapping[str, Any
 
 
 def _with_written_calls(message: Mapping[str, Any]) -> dict[str, Any]:
-    calls = "\n".join(
-        f"<tool_call>\n{json.dumps({key: call['function'][key] for key in ('name', 'arguments')}, ensure_ascii=False)}\n"
-        "</tool_call>"
-        for call in message["tool_calls"]
-    )
+    functions = (call["function"] for call in message["tool_calls"])
+    said = ({"name": function["name"], "arguments": function["arguments"]} for function in functions)
+    calls = "\n".join(f"<tool_call>\n{json.dumps(call, ensure_ascii=False)}\n</tool_call>" for call in said)
     kept = {key: value for key, value in message.items() if key != "tool_calls"}
     return {**kept, "content": joined(message["content"], calls, "\n") if message["content"] else calls}

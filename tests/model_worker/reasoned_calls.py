@@ -1,5 +1,5 @@
-"""A reasoned call, its result, a second call and its result, sent in all three dialects of the API: the prompts that the
-model gets, beside transformers'. test_thoughts.py has a small template;
+"""A reasoned call, its result, a second call and its result, sent in all three dialects of the API: the prompts that
+the model gets, beside transformers'. test_thoughts.py has a small template;
 
     python -m tests.model_worker.reasoned_calls FOLDER[=TEMPLATE FILE] ...
 

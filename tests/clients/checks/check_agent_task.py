@@ -1,5 +1,5 @@
-"""openai-agents with a task: the agent reads a note with its tool and says what stands in it. The model behind the API is
-scripted (scripted.py), or one that can do this."""
+"""openai-agents with a task: the agent reads a note with its tool and says what stands in it. The model behind the API
+is scripted (scripted.py), or one that can do this."""
 
 import asyncio
 import secrets

@@ -28,10 +28,22 @@ _KNOWN = {mark for tool_format in get_args(ToolFormat) for mark in marks_of(tool
 _KNOWN |= {tag for tags in KNOWN_TAGS for tag in (tags.begin, tags.end)} | {"<tool_response>", "</tool_response>"}
 _LOOKS = (("|", "\uff5c"), ("\uff5c", "|"), ("<", "\uff1c"), (">", "\uff1e"), ("_", "\u2581"), ("K", "\u212a"))
 _WORDS = (
-    *("Hello, how are you?", "  two\n\nlines ", "def f(x):\n\treturn {x: [1, 2]}", "<p class='a'>hi&nbsp;</p>", "a < b > c"),
-    *("\u4f60\u597d\uff0c\u4e16\u754c\u3002", "\U0001f468\u200d\U0001f469\u200d\U0001f467 caf\u00e9", "\u0645\u0631\u062d\u0628\u0627", "x | y || z", "$\\int_0^1$"),
-    *('{"a": [1, null]}', "https://example.com/?q=%20#x", "1234567890", "<unused0> <table> <mask>", "think", "user: hi"),
-    *("I'm sure you're WE'LL", " " * 30 + "x", "-" * 40, "e\u0301 vs \u00e9", "\u2581\u2581 sentence"),
+    "Hello, how are you?",
+    "  two\n\nlines ",
+    "def f(x):\n\treturn {x: [1, 2]}",
+    "<p class='a'>hi&nbsp;</p>",
+    "<unused0> <table> <mask>",
+    "a < b > c, x | y || z",
+    "\u4f60\u597d\uff0c\u4e16\u754c\u3002",
+    "\U0001f468\u200d\U0001f469\u200d\U0001f467 caf\u00e9 e\u0301",
+    "\u0645\u0631\u062d\u0628\u0627",
+    '{"a": [1, null]}',
+    "https://example.com/?q=%20#x",
+    "1234567890",
+    "think",
+    "user: I'm sure you're WE'LL",
+    " " * 30 + "x" + "-" * 40,
+    "\u2581\u2581 sentence",
 )
 
 
@@ -90,9 +102,11 @@ def adversarial_texts(subject: Subject, number: int, seed: int = 0) -> Iterator[
 
     for _ in range(number):
         joint = draw.choice(("", "", " ", "\n", "\n\n", "\u200b", "\ufdd0", "\ufdd1"))
-        yield "x" + joint.join(piece() for _ in range(draw.randint(1, 6))) if draw.random() < 0.3 else joint.join(
-            piece() for _ in range(draw.randint(1, 6))
-        ) + draw.choice(("", "x"))
+        yield (
+            "x" + joint.join(piece() for _ in range(draw.randint(1, 6)))
+            if draw.random() < 0.3
+            else joint.join(piece() for _ in range(draw.randint(1, 6))) + draw.choice(("", "x"))
+        )
 
 
 def conversation(texts: Mapping[str, str]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:

@@ -25,13 +25,19 @@ _CALLS = "{% for c in m.tool_calls or [] %}<tool_call>{{ c.function | tojson }}<
 _TOOLS = "{% for t in tools or [] %}{{ t | tojson }}\n{% endfor %}"
 #: Templates that name their marks as a whole, in parts, or build them.
 TEMPLATES = {
-    "whole": _TOOLS + _MESSAGES + "{% if m.role == 'assistant' %}<\uff5cAssistant\uff5c>{% else %}<\uff5cUser\uff5c>{% endif %}"
-    "{{ m.content }}" + _CALLS + "<\uff5cend\uff5c>{% endfor %}<\uff5cAssistant\uff5c>",
-    "joined": _TOOLS + _MESSAGES + "{{ '<\uff5c' ~ m.role.title() ~ '\uff5c>' ~ (m.content or '') }}" + _CALLS
+    "whole": _TOOLS + _MESSAGES + "{% if m.role == 'assistant' %}" + ANSWER + "{% else %}" + USER + "{% endif %}"
+    "{{ m.content }}" + _CALLS + END + "{% endfor %}" + ANSWER,
+    "joined": _TOOLS
+    + _MESSAGES
+    + "{{ '<\uff5c' ~ m.role.title() ~ '\uff5c>' ~ (m.content or '') }}"
+    + _CALLS
     + "{{ '<\uff5c' ~ 'end' + '\uff5c>' }}{% endfor %}<\uff5c{{ 'Assistant' }}\uff5c>",
-    "halves in data": _TOOLS + _MESSAGES + "<\uff5c{{ m.role | title }}\uff5c>{{ m.content | trim }}" + _CALLS
+    "halves in data": _TOOLS
+    + _MESSAGES
+    + "<\uff5c{{ m.role | title }}\uff5c>{{ m.content | trim }}"
+    + _CALLS
     + "<\uff5cend\uff5c>{% endfor %}",
-    "no tools": _MESSAGES + "{{ ('U', 'A')[m.role == 'assistant'] and m.role.title() }}: {{ m.content }}<\uff5cend\uff5c>{% endfor %}",
+    "no tools": _MESSAGES + "{{ m.role.title() }}: {{ m.content }}<\uff5cend\uff5c>{% endfor %}",
     "by variables": "{% set o, c = '<\uff5c', '\uff5c>' %}" + _TOOLS + _MESSAGES + "{{ [o, m.role.title(), c] | join }}"
     "{{ m.content }}" + _CALLS + "{{ eos_token }}{% endfor %}{{ [o, 'Assistant', c] | join }}",
 }
@@ -88,7 +94,7 @@ def test_nor_on_the_demo_models(name: str) -> None:
     folder = DEMO_MODELS / name
     if not (folder / "tokenizer.json").is_file():
         pytest.skip(f"{folder} is not there")
-    found = lines(folder, texts=60, conversations=20)
+    found = lines(folder, texts=20, conversations=10)
     assert not [line for line in found if not line.startswith("ok")], found
 
 
@@ -99,9 +105,10 @@ def test_plain_added_tokens_stay_tokens_in_a_message_and_marks_do_not() -> None:
         assert tokenizer.encode(text)[0] in tokenizer.render_chat(user(f"a{text}b"))
     for text in (USER, ANSWER, END, "<think>", "</think>", "<tool_call>"):
         mark = tokenizer.encode(text)
+        ids = tokenizer.render_chat(user(f"a{text}b"))
         assert len(mark) == 1
-        assert tokenizer.render_chat(user(f"a{text}b")).count(mark[0]) == tokenizer.render_chat(user("ab")).count(mark[0])
-        assert f"a{text}b" in tokenizer.decode(tokenizer.render_chat(user(f"a{text}b")))
+        assert ids.count(mark[0]) == tokenizer.render_chat(user("ab")).count(mark[0])
+        assert f"a{text}b" in tokenizer.decode(ids)
 
 
 def test_a_mark_that_only_a_rendering_shows_is_one() -> None:

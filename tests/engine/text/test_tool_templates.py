@@ -207,7 +207,8 @@ def test_thoughts_stand_under_the_key_that_the_template_reads() -> None:
 
 def test_what_is_said_beside_a_call_joins_the_thoughts_where_the_template_wants_one_of_them() -> None:
     source = (
-        "{% for m in messages %}{% if m.content and m.thinking and m.tool_calls %}{{ raise_exception('both') }}{% endif %}"
+        "{% for m in messages %}"
+        "{% if m.content and m.thinking and m.tool_calls %}{{ raise_exception('both') }}{% endif %}"
         "[{{ m.thinking }}|{{ m.content }}]{% endfor %}{{ tools }}"
     )
     tokenizer = tokenizer_of(source)

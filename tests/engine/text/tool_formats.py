@@ -259,7 +259,7 @@ FORMATS: Mapping[ToolFormat, FormatCase] = {
 #: A template that knows no tools: the system message tells of them, and results are what the user says.
 PROMPTED = replace(
     FORMATS["hermes"],
-    template="{% for m in messages %}{{ '<|says|>' if m.role == 'assistant' else m.role + ': ' }}{{ m.content }}<|stop|>"
-    "{% endfor %}{% if add_generation_prompt %}<|says|>{% if '</tool_response>' in messages[-1].content %}<|reads|>"
-    "{% endif %}{% endif %}",
+    template="{% for m in messages %}{{ '<|says|>' if m.role == 'assistant' else m.role + ': ' }}{{ m.content }}"
+    "<|stop|>{% endfor %}{% if add_generation_prompt %}<|says|>"
+    "{% if '</tool_response>' in messages[-1].content %}<|reads|>{% endif %}{% endif %}",
 )
