@@ -17,6 +17,7 @@ from jinja2 import TemplateError, meta, nodes
 from jinja2.exceptions import SecurityError
 
 from engine.errors import CheckpointError, InvalidRequest
+from engine.text.messages import function_of
 from engine.text.template_rewriting import bounded_tree
 from engine.text.template_sandbox import Budget, Rejected, TemplateLimitExceeded, TemplateSandbox
 from engine.text.thoughts import KNOWN_TAGS
@@ -156,10 +157,10 @@ class ChatTemplate:
 
         for place, tool in enumerate(() if fails() else tools):
             if fails(tool):
-                function = tool["function"]
+                function = function_of(tool)
                 plain = {**tool, "function": {**function, "parameters": {"type": "object", "properties": {}}}}
                 field = "" if fails(plain) else ".parameters"
-                return f"tools.{place}.function{field}", function["name"]
+                return f"tools.{place}.function{field}", str(function.get("name"))
         return None
 
     @property

@@ -20,6 +20,7 @@ from engine.text.thoughts import KNOWN_TAGS
 from engine.text.tool_calls.detection import marks_of
 
 _MOST_CHARACTERS = 16_384  #: whose look is kept
+_MOST_PUT_TOGETHER = 128  #: characters of a mark that a template puts together
 _SPACE = "\u2581"  #: stands for a space in SentencePiece vocabularies
 #: Marks that mean the same in every model that has them as tokens.
 _KNOWN_MARKS = frozenset(
@@ -51,14 +52,16 @@ class ControlTokens:
             if token_id not in always and _is_mark(token.content)
         }
         named = _named(marks, template.literals)
-        emitted = {token_id for text in template.probed() for token_id in backend.encode(text).ids}
+        emitted = {
+            token_id for text in template.probed() for token_id in backend.encode(text, add_special_tokens=False).ids
+        }
         self.ids = (frozenset(always) | named | (emitted & marks.keys())) - set(never)
         texts = [text for token_id in self.ids if (text := backend.id_to_token(token_id))]
         rests, look = _rests(texts, template.literals), _look(backend.normalizer, frozenset("".join(texts)))
         #: For texts of anyone but the model.
         self.pattern = ControlPattern(texts, rests=rests, look=look, names=template.names)
         #: For earlier answers, in which templates look for the tags of thoughts.
-        shown = [text for text in texts if text in tags.begin or text in tags.end]
+        shown = [text for text in texts if text in (tags.begin, tags.end)]
         self.answer_pattern = ControlPattern(texts, rests=rests, look=look, names=template.names, kept=shown)
 
     def among(self, ids: Iterable[int]) -> list[int]:
@@ -91,13 +94,13 @@ def _named(marks: Mapping[int, str], literals: Collection[str]) -> set[int]:
     """The tokens that are known marks, that the template's literals contain, or that it may put together: a literal
     ends with the token's beginning, another one begins with its end, and between them is nothing, a literal or a
     role."""
-    longest = max(map(len, marks.values()), default=0)
     joined = "\0".join(literals)
-    heads = {text[-length:] for text in literals for length in range(1, min(len(text), longest) + 1)}
-    tails = {text[:length] for text in literals for length in range(1, min(len(text), longest) + 1)}
-    middles = {"", *literals, *ROLES}
+    heads, middles = _heads(literals), {"", *literals, *ROLES}
+    tails = {text[:length] for text in literals for length in range(1, min(len(text), _MOST_PUT_TOGETHER) + 1)}
 
     def is_built(text: str) -> bool:
+        if len(text) > _MOST_PUT_TOGETHER:
+            return False
         ends = [cut for cut in range(1, len(text)) if text[:cut] in heads]
         return any(text[cut:] in tails and text[end:cut] in middles for end in ends for cut in range(end, len(text)))
 
@@ -106,5 +109,11 @@ def _named(marks: Mapping[int, str], literals: Collection[str]) -> set[int]:
 
 def _rests(texts: Iterable[str], literals: Collection[str]) -> frozenset[str]:
     """What would complete a control token behind a literal of the template that ends with its beginning."""
-    ends = {literal[-length:] for literal in literals for length in range(1, len(literal) + 1)}
-    return frozenset(text[cut:] for text in texts for cut in range(1, len(text)) if text[:cut] in ends)
+    heads = _heads(literals)
+    cuts = range(1, _MOST_PUT_TOGETHER)
+    return frozenset(text[cut:] for text in texts for cut in cuts[: len(text) - 1] if text[:cut] in heads)
+
+
+def _heads(literals: Collection[str]) -> set[str]:
+    """What literals end with."""
+    return {text[-length:] for text in literals for length in range(1, min(len(text), _MOST_PUT_TOGETHER) + 1)}

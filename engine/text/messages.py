@@ -85,9 +85,16 @@ def with_thoughts(
     return kept
 
 
+def function_of(tool: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The function of a tool's definition, which may be the definition itself."""
+    function = tool.get("function")
+    return function if isinstance(function, Mapping) else tool
+
+
 def described(tool: Mapping[str, Any]) -> dict[str, Any]:
     """The definition of a function with a description, if only an empty one."""
-    return {**tool, "function": {"description": "", **tool["function"]}}
+    function = {"description": "", **function_of(tool)}
+    return {**tool, "function": function} if "function" in tool else function
 
 
 def joined(first: Any, second: Any, between: str) -> Any:

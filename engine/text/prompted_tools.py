@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from engine.sampling_params import ToolFormat
-from engine.text.messages import joined
+from engine.text.messages import function_of, joined
 
 PROMPTED_FORMAT: ToolFormat = "hermes"
 RESULT_MARKS = ("<tool_response>", "</tool_response>")
@@ -52,7 +52,7 @@ def _begins_with_system(messages: Sequence[Mapping[str, Any]]) -> bool:
 
 
 def _system(messages: Sequence[dict[str, Any]], tools: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    lines = "\n".join(json.dumps(tool["function"], ensure_ascii=False) for tool in tools)
+    lines = "\n".join(json.dumps(function_of(tool), ensure_ascii=False) for tool in tools)
     told = _INSTRUCTIONS.format(tools=lines)
     if not _begins_with_system(messages):
         return {"role": "system", "content": told}

@@ -25,6 +25,7 @@ from engine.text.messages import (
     changed,
     checked_messages,
     described,
+    function_of,
     valid,
     with_read_system,
     with_thoughts,
@@ -81,9 +82,7 @@ class Tokenizer:
         #: In what form the model calls tools; None: its template shows no known one.
         self.tool_format = PROMPTED_FORMAT if self.prompts_tools else shown_format
         self._tags = self._thought_tags()
-        self._special_ids -= {
-            token_id for text, token_id in self._special_texts.items() if text in self._tags.begin + self._tags.end
-        }
+        self._special_ids -= {backend.token_to_id(tag) for tag in (self._tags.begin, self._tags.end)}
         self._pieces: dict[int, bytes] = {}
 
     @classmethod
@@ -104,6 +103,7 @@ class Tokenizer:
         )
         if tokenizer._template is not None:
             tokenizer._template.check_bounds()
+            assert tokenizer._control  # found out here, so that no chat waits for it
         return tokenizer
 
     @classmethod
@@ -176,7 +176,7 @@ class Tokenizer:
         if continue_final_message and not isinstance(listed[-1].get("content"), str):
             raise InvalidRequest("the last message has no text to continue", param="continue_final_message")
         told = list(tools or ())
-        if any("description" not in tool["function"] for tool in told) and not is_told and template.needs_descriptions:
+        if any("description" not in function_of(tool) for tool in told) and not is_told and template.needs_descriptions:
             told = [described(tool) for tool in told]
         given = Values(listed, self.template_kwargs(chat_template_kwargs or {}), told)
 
@@ -240,7 +240,9 @@ class Tokenizer:
         """Between which texts the model thinks when it answers this prompt."""
         end = IncrementalDetokenizer(self, skip_special_tokens=False).push(prompt_ids[-_PROMPT_END:]).rstrip()
         tags = self._tags
-        return replace(tags, is_open=end.endswith(tags.begin), is_closed=end.endswith(tags.end))
+        return replace(
+            tags, is_open=end.endswith((tags.begin, tags.begin + tags.word)), is_closed=end.endswith(tags.end)
+        )
 
     def token_bytes(self, token_id: int) -> bytes:
         """The bytes that a token adds to a text; empty for ids that the tokenizer does not know."""
@@ -259,14 +261,8 @@ class Tokenizer:
         """Those that the chat template names, else those that are tokens of their own, else the usual ones."""
         if self._template is not None and self._template.tags is not None:
             return self._template.tags
-        added = self._backend.get_added_tokens_decoder()
-
-        def has(tags: ThoughtTags) -> bool:
-            """Whether they are tokens of their own; the first may have a word behind its token, as Gemma's has."""
-            begin, end = (self._backend.encode(tag, add_special_tokens=False).ids for tag in (tags.begin, tags.end))
-            return len(end) == 1 and end[0] in added and begin[0] in added
-
-        return next(filter(has, KNOWN_TAGS), DEFAULT_TAGS)
+        added = {token.content for token in self._backend.get_added_tokens_decoder().values()}
+        return next((tags for tags in KNOWN_TAGS if {tags.begin, tags.end} <= added), DEFAULT_TAGS)
 
     def _text_from(self, prompt_ids: Sequence[int], mark: str) -> str:
         """The text behind the last such special token of a prompt; empty where there is none."""
@@ -278,7 +274,7 @@ class Tokenizer:
 
     @cached_property
     def _control(self) -> ControlTokens:
-        """The control tokens, which are found out with the first conversation."""
+        """The control tokens: that takes up to a tenth of a second."""
         assert self._template is not None
         always = self.eos_token_ids | frozenset(self._special_texts.values())
         # The unknown token does not control the model, and any text may be encoded as it.

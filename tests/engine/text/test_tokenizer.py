@@ -185,7 +185,8 @@ GEMMAS = (AddedToken("<|channel>", special=True), AddedToken("<channel|>", speci
 def test_tags_with_a_word_behind_their_token_are_found_and_kept_in_the_text(template: str) -> None:
     tokenizer = thinking_tokenizer(template, *GEMMAS)
     tags = tokenizer.thought_tags([0])
-    assert (tags.begin, tags.end) == ("<|channel>thought", "<channel|>")
+    assert (tags.begin, tags.word, tags.end) == ("<|channel>", "thought", "<channel|>")
+    assert tokenizer.thought_tags(tokenizer.encode("<|channel>thought\n")).is_open
     ids = tokenizer.encode("<|channel>thought\nhm\n<channel|>yes<|end|>")
     detokenizer = IncrementalDetokenizer(tokenizer)
     text = SequenceText(detokenizer, None, ThoughtSplitter(tags))
