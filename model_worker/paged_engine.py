@@ -52,7 +52,9 @@ class PagedEngine:
         self._defaults = defaults
         self._default_max_tokens = default_max_tokens
         self._chat_template_kwargs = chat_template_kwargs
-        self._tool_format: ToolFormat | None = None if tool_format in ("auto", "template") else tool_format
+        self._tool_format: ToolFormat | None = (
+            None if tool_format == "auto" or tool_format == "template" else tool_format
+        )
         self._tells_tools = tool_format in ("auto", PROMPTED_FORMAT)  # also where the chat template knows none
         self._adapter = ""  # its name; empty: the base alone
         self._ordinals = count()

@@ -18,6 +18,7 @@ from jinja2.exceptions import SecurityError
 
 from engine.errors import CheckpointError, InvalidRequest
 from engine.text.messages import function_of
+from engine.text.reasoning_effort import SWITCHES
 from engine.text.template_rewriting import bounded_tree
 from engine.text.template_sandbox import Budget, Rejected, TemplateLimitExceeded, TemplateSandbox
 from engine.text.thoughts import KNOWN_TAGS
@@ -26,8 +27,6 @@ MAX_SOURCE_CHARS = 131_072
 THOUGHTS_KEY = "reasoning_content"  #: of a message: what the model thought before that answer
 #: Under which keys templates look for it, gpt-oss's under the second.
 _THOUGHTS_KEYS = (THOUGHTS_KEY, "thinking", "reasoning")
-#: Variables of templates that change what they write beside the messages.
-_SWITCHES = ("enable_thinking", "thinking")
 #: Stands at the end of the last message where its text is to be continued. A noncharacter, as no message has it.
 CONTINUED_HERE = "\ufdd2"
 ROLES = ("system", "developer", "user", "assistant", "tool")  #: that templates know
@@ -212,7 +211,7 @@ class ChatTemplate:
             for tools in (None, [_PROBED_TOOL])
         ]
         conversations += [(call, [_PROBED_TOOL]), ([*call, *answered], [_PROBED_TOOL]), (_DIALOGUE_PROBE[:2], None)]
-        switches = [name for name in _SWITCHES if name in self.variables]
+        switches = [name for name in SWITCHES if name in self.variables]
         values = [{}, *({name: value for name in switches} for value in (True, False) if switches)]
         budget = self._sandbox.open_budget()
         for (messages, tools), kwargs, opens in product(conversations, values, (True, False)):

@@ -36,12 +36,20 @@ class ControlPattern:
     def cut(self, text: str) -> str:
         """The text with a cut inside of each control token's text, so that its parts are encoded apart."""
         looks = self._looks_like(text)
-        if looks == text:
-            return self._pattern.sub(lambda found: self._cut_one(found[0]), text)
-        places = [place for place, character in enumerate(text) for _ in self._looks_like(character)]
-        found = [match for match in self._pattern.finditer(looks) if match[0] not in self._kept_texts]
-        cuts = {places[match.start()] + 1 for match in found}
-        return "".join(CUT + character if place in cuts else character for place, character in enumerate(text))
+        # Where each character of what the tokenizer sees comes from.
+        places = (
+            None
+            if looks == text
+            else [place for place, character in enumerate(text) for _ in self._looks_like(character)]
+        )
+        parts, start, at = [], 0, 0
+        while (found := self._pattern.search(looks, at)) is not None:
+            at = found.start() + 1  # marks may overlap
+            if found[0] not in self._kept_texts:
+                end = at if places is None else places[found.start()] + 1
+                parts.append(text[start:end])
+                start = end
+        return CUT.join((*parts, text[start:]))
 
     def disarmed(self, text: str) -> str:
         """The text with other characters wherever a control token could begin, and before what could end one."""
@@ -60,9 +68,6 @@ class ControlPattern:
         """A key of an object; plain words stay, unless they may complete a control token."""
         is_plain = key.isidentifier() and not self._may_complete(key)
         return key if is_plain or key in self._names else self.disarmed(key)
-
-    def _cut_one(self, text: str) -> str:
-        return text if text in self._kept_texts else text[0] + CUT + text[1:]
 
     def _may_complete(self, text: str) -> bool:
         return bool(text) and any(text.startswith(rest) or rest.startswith(text) for rest in self._rests)

@@ -18,7 +18,6 @@ from typing import Any, cast
 import httpx
 import jinja2
 import transformers
-from transformers.utils.chat_template_utils import render_jinja_template
 
 from engine.text.tokenizer import Tokenizer
 from engine.text.tokenizer_files import read_chat_template, read_special_tokens
@@ -26,6 +25,7 @@ from model_worker.app import create_app
 from model_worker.config import WorkerSettings
 from model_worker.engine_protocol import Conversation, Engine, Prompt, PromptSource
 from model_worker.engines import load_engine
+from tests.engine.text.forgery import rendered_by_transformers
 
 _SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
 _NAME, _KEY = "get_weather", "worker-token-for-tests"
@@ -87,10 +87,10 @@ def requests(number: int) -> dict[str, tuple[str, dict[str, Any]]]:
             },
             {"role": "user", "content": [{"type": "tool_result", "tool_use_id": call_id, "content": result}]},
         ]
-    function = {"name": _NAME, "parameters": _SCHEMA}
+    tool = {"name": _NAME, "parameters": _SCHEMA}
     return {
-        "chat": ("/v1/chat/completions", {"messages": chat, "tools": [{"type": "function", "function": function}]}),
-        "responses": ("/v1/responses", {"input": items, "tools": [{"type": "function", **function}]}),
+        "chat": ("/v1/chat/completions", {"messages": chat, "tools": [{"type": "function", "function": tool}]}),
+        "responses": ("/v1/responses", {"input": items, "tools": [{"type": "function", **tool}]}),
         "messages": ("/v1/messages", {"messages": messages, "tools": [{"name": _NAME, "input_schema": _SCHEMA}]}),
     }
 
@@ -108,10 +108,7 @@ def expected(number: int, template: str, special_tokens: dict[str, str]) -> str:
 
     def rendered(**described: str) -> str:
         tool = {"type": "function", "function": {"name": _NAME, **described, "parameters": _SCHEMA}}
-        (text,), _ = render_jinja_template(
-            conversations=[messages], tools=[tool], chat_template=template, add_generation_prompt=True, **special_tokens
-        )
-        return cast(str, text)
+        return rendered_by_transformers(messages, [tool], template, special_tokens)
 
     try:
         return rendered()

@@ -36,7 +36,7 @@ TOOLS: Any = [
 QUESTION: Any = [{"role": "user", "content": "so?"}]
 
 
-CASES: Mapping[str, FormatCase] = {**FORMATS, "told in the system message": PROMPTED}
+CASES: Mapping[str, FormatCase] = {**dict(FORMATS.items()), "told in the system message": PROMPTED}
 
 
 def write_caller(folder: Path, tool_format: str) -> Path:

@@ -72,8 +72,8 @@ def subject_of(folder: Path, template: str | None = None, name: str = "") -> Sub
         or token.content in _KNOWN
         or (token.content in template and token.content.strip() and not token.content.isalnum())
     }
-    unknown = backend.token_to_id(special_tokens.get("unk_token", ""))
-    control.pop(unknown, None)
+    if (unknown := backend.token_to_id(special_tokens.get("unk_token", ""))) is not None:
+        control.pop(unknown, None)
     return Subject(name or folder.name, tokenizer, template, special_tokens, control)
 
 
@@ -116,7 +116,7 @@ def conversation(texts: Mapping[str, str]) -> tuple[list[dict[str, Any]], list[d
     arguments = {"q": said["tool"], "n": [1, {"k": said["tool"]}]}
     schema = {"type": "object", "properties": {"q": {"type": "string", "description": said["description"]}}}
     function = {"name": said["name"], "description": said["description"], "parameters": schema}
-    messages = [
+    messages: list[dict[str, Any]] = [
         {"role": "system", "content": said["system"]},
         {"role": "user", "content": said["user"]},
         {
@@ -170,8 +170,9 @@ def ordinary(number: int, *, with_tools: bool, seed: int = 1) -> Iterator[tuple[
     def words() -> str:
         return " ".join(draw.choice(_WORDS) for _ in range(draw.randint(1, 3)))
 
-    tool = {"type": "function", "function": {"name": "look_up", "description": "Looks <b>up</b> & \u65e5\u672c."}}
-    tool["function"]["parameters"] = {"type": "object", "properties": {"q": {"type": "string"}}, "required": ["q"]}
+    function: dict[str, Any] = {"name": "look_up", "description": "Looks <b>up</b> & \u65e5\u672c."}
+    tool = {"type": "function", "function": function}
+    function["parameters"] = {"type": "object", "properties": {"q": {"type": "string"}}, "required": ["q"]}
     for number_of_call in (f"call{place:05}" for place in range(number)):
         messages: list[dict[str, Any]] = []
         if draw.random() < 0.4:
@@ -186,14 +187,29 @@ def ordinary(number: int, *, with_tools: bool, seed: int = 1) -> Iterator[tuple[
         messages.append({"role": "user", "content": words()})
         uses_tools = with_tools and draw.random() < 0.5
         if uses_tools and draw.random() < 0.7:
-            function = {"name": "look_up", "arguments": {"q": words()}}
-            call = {"id": number_of_call, "type": "function", "function": function}
+            called_function = {"name": "look_up", "arguments": {"q": words()}}
+            call = {"id": number_of_call, "type": "function", "function": called_function}
             called: dict[str, Any] = {"role": "assistant", "content": "", "tool_calls": [call]}
             if draw.random() < 0.5:
                 called["reasoning_content"] = words()
             result = {"role": "tool", "tool_call_id": number_of_call, "name": "look_up", "content": words()}
             messages += [called, result]
         yield messages, [tool] if uses_tools else None
+
+
+def rendered_by_transformers(
+    messages: Sequence[Any], tools: Sequence[Any] | None, template: str, special_tokens: Mapping[str, str]
+) -> str:
+    """The text of a conversation up to the answer. Raises whatever the template does."""
+    given: Any = dict(special_tokens)
+    rendered: Any = render_jinja_template(
+        conversations=[list(messages)],
+        tools=None if tools is None else list(tools),
+        chat_template=template,
+        add_generation_prompt=True,
+        **given,
+    )
+    return str(rendered[0][0])
 
 
 def compared(subject: Subject, number: int) -> dict[str, Any]:
@@ -208,13 +224,7 @@ def compared(subject: Subject, number: int) -> dict[str, Any]:
         except InvalidRequest as error:
             refusal = str(error)
         try:
-            (text,), _ = render_jinja_template(
-                conversations=[messages],
-                tools=tools,
-                chat_template=subject.template,
-                add_generation_prompt=True,
-                **subject.special_tokens,
-            )
+            text = rendered_by_transformers(messages, tools, subject.template, subject.special_tokens)
             expected = tokenizer.encode(text)
         except Exception:  # whatever a template raises
             pass

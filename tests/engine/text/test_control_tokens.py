@@ -162,7 +162,7 @@ def test_words_that_could_complete_a_mark_are_refused_only_where_they_do() -> No
     assert tokenizer.decode(tokenizer.render_chat(user("think"))) == "<user>think</think>"
 
 
-MARKS = ("<|a|>", "<|a|><|b|>", "[X]", "<think>")
+MARKS = ("<|a|>", "<|a|><|b|>", "[X]", "<think>", "|b|")
 
 
 @given(text=st.text(alphabet="<|a>b[X]think\uff5c\uff1c ", max_size=30))
