@@ -132,34 +132,62 @@ def conversation(texts: Mapping[str, str]) -> tuple[list[dict[str, Any]], list[d
     return messages, [{"type": "function", "function": function}]
 
 
+def borders(head: str, tail: str) -> list[list[dict[str, Any]]]:
+    """Conversations in which two texts meet: at the border of messages, of parts, and of a result."""
+    called = [*conversation({"result": head})[0][1:4], {"role": "user", "content": tail}]
+    parts = [{"type": "text", "text": head}, {"type": "text", "text": tail}]
+    return [
+        *(
+            [{"role": a, "content": head}, {"role": b, "content": tail}]
+            for a, b in (("system", "user"), ("user", "user"))
+        ),
+        [{"role": "user", "content": head}, {"role": "assistant", "content": tail}, {"role": "user", "content": "x"}],
+        [{"role": "user", "content": parts}],
+        called,
+    ]
+
+
 def forgeries(subject: Subject, number: int) -> dict[str, Any]:
-    """How many of the texts became control tokens by role, how many conversations were refused for spelling one out,
-    and an example of each. Every text stands in the place of each role once."""
+    """How many of the texts became control tokens, of those in one place and of halves of marks that meet at a border,
+    how many conversations were refused for spelling one out, and examples. Every text stands in the place of each role
+    once, with tools and without."""
     texts = list(adversarial_texts(subject, number))
     found: dict[str, Any] = {"forged": 0, "refused": 0, "failed": 0, "examples": []}
 
-    def control(texts_by_role: Mapping[str, str], *, with_tools: bool = True) -> list[int] | None:
-        messages, tools = conversation(texts_by_role)
-        if not with_tools:
-            messages, tools = [messages[0], messages[1], messages[4], messages[5]], []
+    def control(messages: Sequence[Any], tools: Sequence[Any] = (), *, may_fail: bool = False) -> list[int] | None:
         try:
             ids = subject.tokenizer.render_chat(messages, tools=tools)
         except InvalidRequest as error:
-            found["refused" if "spells out" in str(error) else "failed"] += 1
-            if "spells out" not in str(error):
+            if "spells out" in str(error):
+                found["refused"] += 1
+            elif not may_fail:
+                found["failed"] += 1
                 found["examples"].append(str(error))
             return None
         return [token_id for token_id in ids if token_id in subject.control]
 
+    def in_places(texts_by_role: Mapping[str, str], *, with_tools: bool) -> list[int] | None:
+        messages, tools = conversation(texts_by_role)
+        return control(messages, tools) if with_tools else control([*messages[:2], *messages[4:]])
+
     for with_tools in (True, False):
-        plain = control({}, with_tools=with_tools)
+        plain = in_places({}, with_tools=with_tools)
         for place, text in enumerate(texts):
             by_role = {role: texts[(place + step) % number] for step, role in enumerate(ROLES)}
-            got = control(by_role, with_tools=with_tools)
-            if got is not None and got != plain:
-                alone = [role for role in ROLES if control({role: by_role[role]}, with_tools=with_tools) != plain]
+            if in_places(by_role, with_tools=with_tools) not in (None, plain):
+                alone = [r for r in ROLES if in_places({r: by_role[r]}, with_tools=with_tools) not in (None, plain)]
                 found["forged"] += len(alone) or 1
                 found["examples"] += [(role, by_role[role]) for role in alone] or [("together", text)]
+    draw = random.Random(number)
+    marks = [mark for mark in sorted(subject.control.values()) if len(mark) > 1]
+    wholes = [control(messages, may_fail=True) for messages in borders(_PLAIN, _PLAIN)]
+    for mark in draw.choices(marks, k=number // len(wholes)):
+        cut = draw.randint(1, len(mark) - 1)
+        for whole, messages in zip(wholes, borders(f"x{mark[:cut]}", f"{mark[cut:]}x"), strict=True):
+            # Templates that know no parts, or want roles to alternate, reject such conversations.
+            if whole is not None and control(messages, may_fail=True) not in (None, whole):
+                found["forged"] += 1
+                found["examples"].append(("border", mark, cut))
     return found
 
 
