@@ -26,9 +26,10 @@ class ControlPattern:
         those of the texts that stay as they are."""
         found = sorted(texts, key=len, reverse=True)
         self._pattern = re.compile("|".join(map(re.escape, found)) or r"(?!)")
-        self._kept = re.compile("|".join(map(re.escape, sorted(kept, key=len, reverse=True))) or r"(?!)")
-        self._kept_texts = frozenset(kept)
-        self._starts = str.maketrans({text[0]: HARMLESS for text in found})
+        self._kept = frozenset(kept)
+        #: Splits a text into what may hold starts and, between these, what stays.
+        self._between = re.compile(f"({'|'.join(map(re.escape, sorted(kept, key=len, reverse=True)))})")
+        self._starts = re.compile(f"[{re.escape(''.join({text[0] for text in found}))}]" if found else r"(?!)")
         self._rests = tuple(rests)
         self._names = frozenset(names)
         self._look = look
@@ -45,7 +46,7 @@ class ControlPattern:
         parts, start, at = [], 0, 0
         while (found := self._pattern.search(looks, at)) is not None:
             at = found.start() + 1  # marks may overlap
-            if found[0] not in self._kept_texts:
+            if found[0] not in self._kept:
                 end = at if places is None else places[found.start()] + 1
                 parts.append(text[start:end])
                 start = end
@@ -53,11 +54,8 @@ class ControlPattern:
 
     def disarmed(self, text: str) -> str:
         """The text with other characters wherever a control token could begin, and before what could end one."""
-        parts, start = [], 0
-        for found in self._kept.finditer(text):
-            parts += [self._looks_like(text[start : found.start()]).translate(self._starts), found[0]]
-            start = found.end()
-        parts.append(self._looks_like(text[start:]).translate(self._starts))
+        parts = self._between.split(text) if self._kept else [text]
+        parts[::2] = [self._starts.sub(HARMLESS, self._looks_like(part)) for part in parts[::2]]
         changed = "".join(parts)
         if self._may_complete(text.strip()):
             place = len(changed) - len(changed.lstrip())
@@ -76,4 +74,5 @@ class ControlPattern:
         """The text as the tokenizer's normalizer makes it, one character at a time."""
         if self._look is None:
             return text
-        return text.translate({ord(character): self._look(character) for character in set(text)})
+        looks = {ord(character): look for character in set(text) if (look := self._look(character)) != character}
+        return text.translate(looks) if looks else text
