@@ -102,8 +102,9 @@ class LLM:
 
         Messages are OpenAI's: a content is a text, text parts, or None beside tool calls. continue_final_message: go on
         with the last message, with add_generation_prompt False. tools: definitions of functions, which the template
-        shows to the model; its calls are part of the text. chat_template_kwargs: values for variables of the template,
-        such as {"enable_thinking": False}. adapter, lora_request: as `generate`.
+        shows to the model, or the system message where the template knows none; its calls are part of the text.
+        chat_template_kwargs: values for variables of the template, such as {"enable_thinking": False}. adapter,
+        lora_request: as `generate`.
 
         Raises InvalidRequest as `generate` does, and for messages that the template rejects.
         """

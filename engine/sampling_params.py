@@ -288,7 +288,9 @@ class ThoughtTags:
 
     begin: str
     end: str
-    is_open: bool = False  #: the prompt ends with `begin`
+    is_open: bool = False  #: the prompt ends with `begin`, or with the word behind it
+    is_closed: bool = False  #: the prompt ends with `end`: a constraint holds from the first token on
+    word: str = ""  #: follows `begin`, and is no thought
 
 
 @dataclass(frozen=True)

@@ -158,9 +158,10 @@ class WorkerSettings(_EngineSettings):
         description="JSON object of values for the model's chat template where a request names none, as "
         '{"enable_thinking": false}',
     )
-    tool_format: Literal["auto"] | ToolFormat = Field(
+    tool_format: Literal["auto", "template"] | ToolFormat = Field(
         default="auto",
-        description="Form of the model's tool calls. auto: the one that its chat template shows (docs/tools.md)",
+        description="Form of the model's tool calls. auto: the one that its chat template shows; where the template "
+        "knows no tools, the system message tells of them (docs/tools.md). template: tools are refused there",
     )
     default_max_tokens: int = Field(default=2048, ge=1, description="Most tokens of an answer whose request names none")
     max_body_bytes: int = Field(default=1 << 20, ge=1024, description="Most bytes of a request's body")
@@ -192,7 +193,7 @@ class WorkerSettings(_EngineSettings):
             raise ValueError("only models of the engine paged have adapters")
         for name in self.model_names:
             if not is_model_name(name):
-                raise ValueError(f"the model name {name!r} must be letters, digits and . _ : / - only")
+                raise ValueError(f"the model name {name!r} must be ASCII letters, digits and . _ : / -: NAME=MODEL")
             if self.model_names.count(name) > 1:
                 raise ValueError(f"two models are named {name!r}; name one of them differently: NAME=MODEL")
         if not (self.model or self.models_dir or self.models_file):

@@ -8,12 +8,14 @@ import hashlib
 from collections.abc import AsyncGenerator, Iterator, Sequence
 from dataclasses import replace
 from itertools import count
+from typing import Literal
 
 from engine.async_engine import AsyncEngine
 from engine.errors import AdapterError, EngineDead, EngineError, InvalidRequest
 from engine.request import RequestDelta
 from engine.sampling_params import PoolingParams, ToolFormat
 from engine.text.bad_words import with_bad_words
+from engine.text.prompted_tools import PROMPTED_FORMAT
 from model_worker.answer_end import SampleUsage
 from model_worker.engine_load import MAX_CELLS, load_of, pool_picture
 from model_worker.engine_protocol import Accepted, Conversation, Piece, Prompt, PromptSource
@@ -40,8 +42,9 @@ class PagedEngine:
         defaults: SamplingDefaults,
         default_max_tokens: int,
         chat_template_kwargs: TemplateKwargs,
-        tool_format: ToolFormat | None = None,
+        tool_format: Literal["auto", "template"] | ToolFormat = "auto",
     ) -> None:
+        """tool_format: as the worker's setting of that name."""
         self.card = card
         self.capacity = capacity
         self._engine = engine
@@ -49,7 +52,10 @@ class PagedEngine:
         self._defaults = defaults
         self._default_max_tokens = default_max_tokens
         self._chat_template_kwargs = chat_template_kwargs
-        self._tool_format = tool_format
+        self._tool_format: ToolFormat | None = (
+            None if tool_format == "auto" or tool_format == "template" else tool_format
+        )
+        self._tells_tools = tool_format in ("auto", PROMPTED_FORMAT)  # also where the chat template knows none
         self._adapter = ""  # its name; empty: the base alone
         self._ordinals = count()
 
@@ -88,6 +94,7 @@ class PagedEngine:
             conversation.add_generation_prompt,
             self._chat_template_kwargs | tokenizer.template_kwargs(conversation.chat_template_kwargs),
             tools=tools.shown,
+            tells_tools=self._tells_tools,
             continue_final_message=conversation.continue_final_message,
         )
         answer = tools.answer(

@@ -85,7 +85,7 @@ async def load_paged(settings: WorkerSettings, host: EngineHost | None = None) -
         defaults=defaults,
         default_max_tokens=settings.default_max_tokens,
         chat_template_kwargs=settings.chat_template_kwargs,
-        tool_format=None if settings.tool_format == "auto" else settings.tool_format,
+        tool_format=settings.tool_format,
     )
 
 

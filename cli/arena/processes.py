@@ -142,7 +142,7 @@ def parse_model(text: str) -> ModelSource:
         raise CliError(f"--model {text}: there is no {kind} {source}, and it is no hub id like organisation/model.")
     name = name or own_name
     if not is_model_name(name):
-        raise CliError(f"--model {text}: {name!r} is no usable name; letters, digits and . _ : / - are.")
+        raise CliError(f"--model {text}: {name!r} is no usable name; ASCII letters, digits and . _ : / - are.")
     return ModelSource(name, source)
 
 
@@ -167,7 +167,7 @@ def _hosted_model(name: str, source: str) -> ModelSource:
         hosted = hosted.model_copy(update={"key_file": str(Path(hosted.key_file).expanduser().absolute())})
     name = name or hosted.model
     if not is_model_name(name):
-        raise CliError(f"--model {name}: no usable name; letters, digits and . _ : / - are.")
+        raise CliError(f"--model {name}: no usable name; ASCII letters, digits and . _ : / - are.")
     return ModelSource(name, str(hosted))
 
 

@@ -40,7 +40,10 @@ class Steering:
         thinking, tags = None, params.thoughts
         if tags is not None:
             begin, end = (vocabulary.encode(tag) for tag in (tags.begin, tags.end))
-            thinking = Thinking(begin, end, is_open=tags.is_open, budget=params.thinking_budget)
+            # Thoughts that the prompt has closed are not begun again.
+            thinking = Thinking(
+                () if tags.is_closed else begin, end, is_open=tags.is_open, budget=params.thinking_budget
+            )
         self._sequences[sequence_id] = SteeredSequence(
             vocabulary, compiled, thinking, stop_ids, min(params.max_tokens, room)
         )

@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from engine.errors import InvalidRequest
@@ -56,12 +56,12 @@ def with_read_system(
     for place, message in enumerate(messages):
         if message["role"] == "system" and not (reads_late if place else reads_first):
             if kept and kept[-1]["role"] in ("system", "user"):
-                kept[-1] = {**kept[-1], "content": _joined(kept[-1]["content"], message["content"])}
+                kept[-1] = {**kept[-1], "content": joined(kept[-1]["content"], message["content"], "\n\n")}
             else:
                 kept.append({"role": "user", "content": message["content"]})
                 is_only_system = True
         elif message["role"] == "user" and is_only_system:
-            kept[-1] = {**message, "content": _joined(kept[-1]["content"], message["content"])}
+            kept[-1] = {**message, "content": joined(kept[-1]["content"], message["content"], "\n\n")}
             is_only_system = False
         else:
             kept.append(message)
@@ -69,10 +69,38 @@ def with_read_system(
     return kept
 
 
-def _joined(first: Any, second: Any) -> Any:
-    """Two contents, each a text or a list of parts, as paragraphs of one."""
+def with_thoughts(
+    messages: Sequence[dict[str, Any]], key: str, template_key: str | None, wants_alone: Callable[[], bool]
+) -> list[dict[str, Any]]:
+    """The messages with the thoughts, which they have under `key`, where the template reads them; None: nowhere.
+    wants_alone: ChatTemplate.wants_thoughts_alone; then what is said beside calls belongs to the thoughts."""
+    kept = []
+    for message in messages:
+        others = {name: value for name, value in message.items() if name != key}
+        if (thoughts := message.get(key)) is not None and template_key is not None:
+            if thoughts and "tool_calls" in others and others["content"] and wants_alone():
+                thoughts, others["content"] = joined(thoughts, others["content"], "\n\n"), ""
+            others[template_key] = thoughts
+        kept.append(others)
+    return kept
+
+
+def function_of(tool: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The function of a tool's definition, which may be the definition itself."""
+    function = tool.get("function")
+    return function if isinstance(function, Mapping) else tool
+
+
+def described(tool: Mapping[str, Any]) -> dict[str, Any]:
+    """The definition of a function with a description, if only an empty one."""
+    function = {"description": "", **function_of(tool)}
+    return {**tool, "function": function} if "function" in tool else function
+
+
+def joined(first: Any, second: Any, between: str) -> Any:
+    """Two contents, each a text or a list of parts, as one; texts with this between them."""
     if isinstance(first, str) and isinstance(second, str):
-        return f"{first}\n\n{second}"
+        return f"{first}{between}{second}"
     parts = ([{"type": "text", "text": each}] if isinstance(each, str) else each for each in (first, second))
     return [part for content in parts for part in content]
 
@@ -101,38 +129,36 @@ def _arguments(written: object) -> dict[str, Any] | None:
     return written if isinstance(written, dict) else None
 
 
-def changed(values: Values, change: _Change, change_key: _Change) -> Values:
+class Change(NamedTuple):
+    """What is done to texts."""
+
+    text: _Change
+    key: _Change  #: to keys of objects
+    answer: _Change  #: to what earlier answers say
+
+
+def changed(values: Values, change: Change) -> Values:
     """The values with all texts changed, those in lists and objects included. A role is one of few words and stays."""
 
-    def walk(value: Any) -> Any:
+    def walk(value: Any, text: _Change) -> Any:
         if isinstance(value, str):
-            return change(valid(value))
+            return text(valid(value))
         if isinstance(value, Mapping):
-            return {change_key(valid(key)): walk(part) for key, part in value.items()}
-        return [walk(part) for part in value] if isinstance(value, list | tuple) else value
+            return {change.key(valid(key)): walk(part, text) for key, part in value.items()}
+        return [walk(part, text) for part in value] if isinstance(value, list | tuple) else value
+
+    def walk_message(message: Mapping[str, Any]) -> dict[str, Any]:
+        said = change.answer if message["role"] == "assistant" else change.text
+        return {
+            key: value if key == "role" else walk(value, said if key == "content" else change.text)
+            for key, value in message.items()
+        }
 
     return Values(
-        [
-            {key: value if key == "role" else walk(value) for key, value in message.items()}
-            for message in values.messages
-        ],
-        {key: walk(value) for key, value in values.kwargs.items()},
-        [walk(tool) for tool in values.tools],
+        [walk_message(message) for message in values.messages],
+        {key: walk(value, change.text) for key, value in values.kwargs.items()},
+        [walk(tool, change.text) for tool in values.tools],
     )
-
-
-def texts_of(values: Values) -> Iterator[str]:
-    """All texts that `changed` may change."""
-    pending: list[Any] = [value for message in values.messages for key, value in message.items() if key != "role"]
-    pending += [*values.kwargs.values(), *values.tools]
-    while pending:
-        value = pending.pop()
-        if isinstance(value, str):
-            yield value
-        elif isinstance(value, Mapping):
-            pending += [*value.keys(), *value.values()]
-        elif isinstance(value, list | tuple):
-            pending += value
 
 
 def valid(text: str) -> str:

@@ -4,7 +4,7 @@ from collections.abc import Container, Mapping
 
 EFFORT = "reasoning_effort"  #: OpenAI's name, which is also that of gpt-oss's template
 #: Variables of templates that switch thinking on or off, by which Qwen, GLM, DeepSeek and Granite know them.
-_SWITCHES = ("enable_thinking", "thinking")
+SWITCHES = ("enable_thinking", "thinking")
 
 
 def with_effort(kwargs: Mapping[str, object], variables: Container[str]) -> dict[str, object]:
@@ -13,4 +13,4 @@ def with_effort(kwargs: Mapping[str, object], variables: Container[str]) -> dict
     effort = kwargs.get(EFFORT)
     if effort is None:
         return dict(kwargs)
-    return {switch: effort != "none" for switch in _SWITCHES if switch in variables} | dict(kwargs)
+    return {switch: effort != "none" for switch in SWITCHES if switch in variables} | dict(kwargs)

@@ -20,6 +20,7 @@ KNOWN_TAGS = (
     ThoughtTags("<seed:think>", "</seed:think>"),
     ThoughtTags("<|START_THINKING|>", "<|END_THINKING|>"),
     ThoughtTags("<|begin_of_thought|>", "<|end_of_thought|>"),
+    ThoughtTags("<|channel>", "<channel|>", word="thought"),  # of Gemma 4
 )
 
 
@@ -49,7 +50,9 @@ class ThoughtSplitter:
     @property
     def is_thinking(self) -> bool:
         """Whether the output so far ends in thoughts."""
-        return self._state == "inside" or (self._state == "before" and self._tags.is_open)
+        if self._state != "before":
+            return self._state == "inside"
+        return self._tags.is_open or self._held.lstrip().startswith(self._tags.begin)
 
     def push(self, piece: str) -> Said:
         """Take more output; return what is certain now."""
@@ -63,17 +66,22 @@ class ThoughtSplitter:
 
     def flush(self) -> Said:
         """What was held back, at the end of the output."""
-        held, self._held = self._held, ""
-        if self.is_thinking:
+        held, is_thinking = self._held, self.is_thinking
+        self._held = ""
+        if is_thinking:
+            if self._state == "before":
+                held = held.lstrip().removeprefix(self._tags.begin)
             return Said(held.rstrip() if self._has_thoughts else held.strip(), "")
         return Said("", "" if self._state == "after" else held)
 
     def _begin(self) -> None:
         """Decide whether the output begins with thoughts, once it can be known."""
-        found = self._held.lstrip()
+        found, opening = self._held.lstrip(), self._tags.begin + self._tags.word
+        if opening.startswith(found) and found != opening:
+            return
         if found.startswith(self._tags.begin):
-            self._state, self._held = "inside", found.removeprefix(self._tags.begin)
-        elif not self._tags.begin.startswith(found):
+            self._state, self._held = "inside", found.removeprefix(self._tags.begin).removeprefix(self._tags.word)
+        else:
             self._state = "inside" if self._tags.is_open else "answer"
 
     def _think(self) -> str:

@@ -5,9 +5,9 @@ to use from several threads (incremental detokenizers are not).
 """
 
 import json
-import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
 
@@ -16,8 +16,21 @@ import tokenizers
 from engine.errors import InvalidRequest
 from engine.sampling_params import ThoughtTags, ToolCallSyntax, ToolFormat, ToolFunction
 from engine.text.chat_template import CONTINUED_HERE, THOUGHTS_KEY, ChatTemplate
+from engine.text.control_pattern import CUT
+from engine.text.control_tokens import ControlTokens
 from engine.text.detokenizer import IncrementalDetokenizer
-from engine.text.messages import Values, changed, checked_messages, texts_of, valid, with_read_system
+from engine.text.messages import (
+    Change,
+    Values,
+    changed,
+    checked_messages,
+    described,
+    function_of,
+    valid,
+    with_read_system,
+    with_thoughts,
+)
+from engine.text.prompted_tools import PROMPTED_FORMAT, with_told_tools
 from engine.text.reasoning_effort import with_effort
 from engine.text.thoughts import DEFAULT_TAGS, KNOWN_TAGS
 from engine.text.token_bytes import byte_alphabet, byte_decoder
@@ -32,10 +45,6 @@ from engine.text.tool_calls.harmony import begun_message
 
 __all__ = ["IncrementalDetokenizer", "Tokenizer"]
 
-#: A Unicode noncharacter, never valid in interchanged text: marks where a message is cut before it is encoded.
-_CUT = "\ufdd0"
-#: Another noncharacter: replaces characters that could begin a control token when the structure of a chat is checked.
-_HARMLESS = "\ufdd1"
 _PROMPT_END = 32  #: tokens at the end of a prompt in which a template may open the thoughts
 
 _SHORT_CHARS = 4096  #: such a text takes some milliseconds; the batch calls hand it to another thread
@@ -63,16 +72,15 @@ class Tokenizer:
         self.bos_token_id: int | None = backend.token_to_id(names["bos_token"]) if "bos_token" in names else None
         added = backend.get_added_tokens_decoder()
         self._special_ids = frozenset(token_id for token_id, token in added.items() if token.special)
-        unknown = backend.token_to_id(names["unk_token"]) if "unk_token" in names else None
-        # The unknown token does not control the model, and any text may be encoded as it.
-        self._control_ids = (self._special_ids | eos_token_ids) - {unknown}
-        control_texts = sorted(filter(None, map(backend.id_to_token, self._control_ids)), key=len, reverse=True)
-        self._control_pattern = re.compile("|".join(map(re.escape, control_texts)) or r"(?!)")
-        self._control_starts = str.maketrans({text[0]: _HARMLESS for text in control_texts})
+        self._unknown_id = backend.token_to_id(names["unk_token"]) if "unk_token" in names else None
         self._template = ChatTemplate(chat_template, names) if chat_template is not None else None
         self._special_texts = {token.content: token_id for token_id, token in added.items() if token.special}
+        shown_format = detect_format(chat_template or "", self._special_texts)
+        #: Whether the chat template knows no tools, so that the system message tells of them.
+        self.prompts_tools = not (self._template is None or self._template.knows_tools or shown_format == "harmony")
+        self._shows_calls = shown_format is not None
         #: In what form the model calls tools; None: its template shows no known one.
-        self.tool_format = detect_format(chat_template or "", self._special_texts)
+        self.tool_format = PROMPTED_FORMAT if self.prompts_tools else shown_format
         self._tags = self._thought_tags()
         self._special_ids -= {backend.token_to_id(tag) for tag in (self._tags.begin, self._tags.end)}
         self._pieces: dict[int, bytes] = {}
@@ -95,6 +103,7 @@ class Tokenizer:
         )
         if tokenizer._template is not None:
             tokenizer._template.check_bounds()
+            assert tokenizer._control  # found out here, so that no chat waits for it
         return tokenizer
 
     @classmethod
@@ -132,45 +141,54 @@ class Tokenizer:
         chat_template_kwargs: Mapping[str, object] | None = None,
         *,
         tools: Sequence[Mapping[str, Any]] | None = None,
+        tells_tools: bool = True,
         continue_final_message: bool = False,
     ) -> list[int]:
         """Token ids of a conversation, rendered with the model's own chat template. Raises InvalidRequest.
 
         chat_template_kwargs: values for variables of the template, such as {"enable_thinking": False}. tools:
-        definitions of functions, and messages with `tool_calls`, as in OpenAI's API. continue_final_message: the
-        prompt ends where the text of the last message does, which the model then continues.
+        definitions of functions, and messages with `tool_calls`, as in OpenAI's API. tells_tools: where the template
+        knows no tools, the system message tells of them (prompted_tools.py); else they are refused.
+        continue_final_message: the prompt ends where the text of the last message does, which the model then continues.
 
         No message, and no such value, can add a control token (end of turn, start of a role, ...): where a text names
         one, it is cut inside the name and the parts are encoded separately. Then the conversation is rendered once more
         with the first characters of such names replaced. If the control tokens differ, the template has joined pieces
-        of messages into a control token, and the request is refused.
+        of messages into a control token, and the request is refused. Only in the content of earlier answers the tags of
+        thoughts stay whole, because templates look for them there.
 
-        The thoughts of an earlier answer, its `reasoning_content`, are left out unless the template reads them. System
-        messages that the template rejects or leaves out become paragraphs of the messages beside them.
+        The thoughts of an earlier answer, its `reasoning_content`, are left out unless the template reads them, under
+        whatever key. System messages that the template rejects or leaves out become paragraphs of the messages beside
+        them. A tool without a description gets an empty one where the template needs it.
         """
         template = self._template
         if template is None:
             raise InvalidRequest("this model has no chat template; send a plain prompt instead", param="messages")
-        if tools and not template.knows_tools:
+        is_told = tells_tools and self.prompts_tools and (bool(tools) or not self._shows_calls)
+        if tools and not (template.knows_tools or is_told):
             raise InvalidRequest("the chat template of this model knows no tools", param="tools")
         if continue_final_message and add_generation_prompt:
             raise InvalidRequest(
                 "continue_final_message needs add_generation_prompt false", param="continue_final_message"
             )
-        listed = checked_messages(messages, lambda: template.call_style)
-        listed = with_read_system(listed, lambda: template.reads_system)
-        if not template.reads_thoughts:
-            listed = [{key: value for key, value in message.items() if key != THOUGHTS_KEY} for message in listed]
+        listed = checked_messages(messages, lambda: (False, False) if is_told else template.call_style)
+        listed = with_thoughts(listed, THOUGHTS_KEY, template.thoughts_key, lambda: template.wants_thoughts_alone)
         if continue_final_message and not isinstance(listed[-1].get("content"), str):
             raise InvalidRequest("the last message has no text to continue", param="continue_final_message")
-        given = Values(listed, self.template_kwargs(chat_template_kwargs or {}), list(tools or ()))
+        told = list(tools or ())
+        if any("description" not in function_of(tool) for tool in told) and not is_told and template.needs_descriptions:
+            told = [described(tool) for tool in told]
+        given = Values(listed, self.template_kwargs(chat_template_kwargs or {}), told)
 
-        def render(change: Callable[[str], str], change_key: Callable[[str], str]) -> list[int]:
-            values = changed(given, change, change_key)
+        def render(values: Values) -> list[int]:
+            messages, shown = values.messages, values.tools
+            if is_told:
+                messages, shown = with_told_tools(messages, shown), []
+            messages = with_read_system(messages, lambda: template.reads_system)
             if continue_final_message:
-                values.messages[-1]["content"] += CONTINUED_HERE
+                messages[-1] = {**messages[-1], "content": messages[-1]["content"] + CONTINUED_HERE}
             text = template.render(
-                values.messages, add_generation_prompt=add_generation_prompt, kwargs=values.kwargs, tools=values.tools
+                messages, add_generation_prompt=add_generation_prompt, kwargs=values.kwargs, tools=shown
             )
             if continue_final_message:
                 text, mark, _ = text.rpartition(CONTINUED_HERE)
@@ -178,13 +196,14 @@ class Tokenizer:
                     raise InvalidRequest(
                         "the chat template leaves out the last message", param="continue_final_message"
                     )
-            return [token_id for part in text.split(_CUT) if part for token_id in self.encode(part)]
+            return [token_id for part in text.split(CUT) if part for token_id in self.encode(part)]
 
-        ids = render(self._cut, self._cut)
-        if any(self._without_starts(text) != text for text in texts_of(given)):
-            reference = render(self._without_starts, self._key_without_starts)
-            if self._control_tokens(ids) != self._control_tokens(reference):
-                raise InvalidRequest("a message spells out control tokens of this model", param="messages")
+        control = self._control
+        texts, answers = control.pattern, control.answer_pattern
+        ids = render(changed(given, Change(texts.cut, texts.cut, answers.cut)))
+        disarmed = changed(given, Change(texts.disarmed, texts.disarmed_key, answers.disarmed))
+        if disarmed != given and control.among(ids) != control.among(render(disarmed)):
+            raise InvalidRequest("a message spells out control tokens of this model", param="messages")
         return ids
 
     def tool_call_syntax(
@@ -219,8 +238,11 @@ class Tokenizer:
 
     def thought_tags(self, prompt_ids: Sequence[int]) -> ThoughtTags:
         """Between which texts the model thinks when it answers this prompt."""
-        end = IncrementalDetokenizer(self, skip_special_tokens=False).push(prompt_ids[-_PROMPT_END:])
-        return replace(self._tags, is_open=end.rstrip().endswith(self._tags.begin))
+        end = IncrementalDetokenizer(self, skip_special_tokens=False).push(prompt_ids[-_PROMPT_END:]).rstrip()
+        tags = self._tags
+        return replace(
+            tags, is_open=end.endswith((tags.begin, tags.begin + tags.word)), is_closed=end.endswith(tags.end)
+        )
 
     def token_bytes(self, token_id: int) -> bytes:
         """The bytes that a token adds to a text; empty for ids that the tokenizer does not know."""
@@ -250,14 +272,10 @@ class Tokenizer:
             return ""
         return self.decode(prompt_ids[place + 1 : place + 1 + _PROMPT_END], skip_special_tokens=False)
 
-    def _control_tokens(self, ids: Sequence[int]) -> list[int]:
-        return [token_id for token_id in ids if token_id in self._control_ids]
-
-    def _cut(self, text: str) -> str:
-        return self._control_pattern.sub(lambda match: match[0][0] + _CUT + match[0][1:], text)
-
-    def _without_starts(self, text: str) -> str:
-        return text.translate(self._control_starts)
-
-    def _key_without_starts(self, key: str) -> str:
-        return key if key.isidentifier() else self._without_starts(key)
+    @cached_property
+    def _control(self) -> ControlTokens:
+        """The control tokens: that takes up to a tenth of a second."""
+        assert self._template is not None
+        always = self.eos_token_ids | frozenset(self._special_texts.values())
+        # The unknown token does not control the model, and any text may be encoded as it.
+        return ControlTokens(self._backend, self._template, self._tags, always=always, never={self._unknown_id})

@@ -3,10 +3,11 @@
     make clients                                        # a worker with a demo model, every client
     make clients CLIENTS="--through arena"              # the same through a controller
     make clients CLIENTS="--url http://HOST:PORT --model NAME openai litellm"
+    make clients CLIENTS="--without-tools agents agent_task coding_agents"    # the chat template knows no tools
 
 The clients have environments of their own, because they need different releases of each other. They are installed once,
-into a folder that git ignores. Coding agents get a model whose tokens are scripted (scripted.py), because no small one
-can do their tasks.
+into a folder that git ignores. Agents with a task get a model whose tokens are scripted (scripted.py), because no small
+one can do it.
 """
 
 import argparse
@@ -20,6 +21,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 from tests.clients.served import Server, served
 
@@ -32,13 +34,13 @@ CONTEXT = 65_536  #: tokens: the prompts of coding agents have up to 40,000 of t
 @dataclass(frozen=True)
 class Environment:
     """Packages that can be installed together. `sees_ours`: it takes torch and transformers from our environment.
-    `of_node`: the packages are those of npm. `is_scripted`: the clients need a model that does what they ask."""
+    `of_node`: the packages are those of npm. `scripted`: clients that need a model that does what they ask."""
 
     packages: tuple[str, ...]
     clients: tuple[str, ...]
     sees_ours: bool = False
     of_node: bool = False
-    is_scripted: bool = False
+    scripted: tuple[str, ...] = ()
 
 
 ENVIRONMENTS = {
@@ -47,7 +49,8 @@ ENVIRONMENTS = {
             *("openai>=3", "anthropic", "openai-agents", "pydantic-ai-slim[openai,anthropic]", "inspect-ai"),
             *("outlines", "guidance"),
         ),
-        ("openai", "anthropic", "agents", "pydantic_ai", "inspect_ai", "constrained"),
+        ("openai", "anthropic", "agents", "agent_task", "pydantic_ai", "inspect_ai", "constrained"),
+        scripted=("agent_task",),
     ),
     "libraries": Environment(
         (
@@ -85,7 +88,7 @@ ENVIRONMENTS = {
         ),
         ("coding_agents",),
         of_node=True,
-        is_scripted=True,
+        scripted=("coding_agents",),
     ),
 }
 
@@ -100,12 +103,13 @@ def main() -> int:
     parser.add_argument("--model", default="raven", help="name of its model")
     parser.add_argument("--key", default="", help="API key of the server")
     parser.add_argument("--environments", type=Path, default=ROOT / ".venv-clients", help="where clients are installed")
+    parser.add_argument("--without-tools", action="store_true", help="the chat template of its model knows no tools")
     asked = parser.parse_args()
     unknown = set(asked.clients) - set(names)
     if unknown:
         parser.error(f"no such client: {min(unknown)}")
     with ExitStack() as stack:
-        checkpoint = _checkpoint(Path(stack.enter_context(TemporaryDirectory())))
+        checkpoint = _checkpoint(Path(stack.enter_context(TemporaryDirectory())), knows_tools=not asked.without_tools)
         servers: dict[bool, Server] = {}
 
         def server(*, is_scripted: bool) -> Server:
@@ -129,7 +133,7 @@ def main() -> int:
                 print(f"FAIL  {client}: it cannot be installed here: {error}", flush=True)
                 has_failed = True
                 continue
-            its_server = server(is_scripted=environment.is_scripted)
+            its_server = server(is_scripted=client in environment.scripted)
             variables = {"AGON_URL": its_server.url, "AGON_MODEL": asked.model, "AGON_KEY": asked.key}
             variables |= {"AGON_CHECKPOINT": str(CHECKPOINT), "AGON_LOG": str(its_server.log or "")}
             has_failed |= _fails(client, folder, variables)
@@ -186,16 +190,17 @@ def _install_of_node(folder: Path, environment: Environment) -> None:
         subprocess.run(["npm", "install", *options, *environment.packages], cwd=folder, env=variables, check=True)
 
 
-def _checkpoint(folder: Path) -> Path:
-    """A copy of the demo model that takes long prompts, with a chat template that shows tools in Hermes' form."""
+def _checkpoint(folder: Path, *, knows_tools: bool) -> Path:
+    """A copy of the demo model that takes long prompts, with a chat template that shows tools in Hermes' form, or its
+    own, which knows none."""
     copy = folder / CHECKPOINT.name
     shutil.copytree(CHECKPOINT, copy)
-    template = (Path(__file__).parent / "tools_template.jinja").read_text()
-    for name, changes in (
-        ("config.json", {"max_position_embeddings": CONTEXT}),
-        ("tokenizer_config.json", {"chat_template": template}),
-    ):
-        (copy / name).write_text(json.dumps({**json.loads((copy / name).read_text()), **changes}))
+    changes: dict[str, dict[str, Any]] = {"config.json": {"max_position_embeddings": CONTEXT}}
+    if knows_tools:
+        template = (Path(__file__).parent / "tools_template.jinja").read_text()
+        changes["tokenizer_config.json"] = {"chat_template": template}
+    for name, values in changes.items():
+        (copy / name).write_text(json.dumps({**json.loads((copy / name).read_text()), **values}))
     return copy
 
 

@@ -11,6 +11,7 @@ import pytest
 from model_worker.config import WorkerSettings
 from model_worker.echo_engine import EchoEngine
 from model_worker.remote import RemoteEngine
+from tests.model_worker.reasoned_calls import expected, prompts
 from tests.model_worker.served_model import served
 from tests.model_worker.thinking_model import ASSISTANT, END, TEMPLATE, write_model
 
@@ -188,6 +189,46 @@ async def test_a_template_opens_the_thoughts_and_reads_those_of_earlier_answers(
     message = answer["choices"][0]["message"]
     assert (message["reasoning_content"], message["content"]) == ("Hm,7", "Yes!")
     assert lengths[1] - lengths[0] == 3
+
+
+#: As gpt-oss's: it reads thoughts under a name of its own, shows those before calls, and needs descriptions.
+REASONED = (
+    "{% for t in tools or [] %}{{ '// ' + t.function.description + t.function.name }}<|end|>{% endfor %}"
+    "{% for m in messages %}{% if m.tool_calls %}{% if m.thinking %}{{ 'analysis ' + m.thinking }}<|end|>{% endif %}"
+    "{{ m.tool_calls[0].function.name + (m.tool_calls[0].function.arguments | tojson) }}"
+    "{% else %}{{ m.role + ' ' + m.content }}{% endif %}<|end|>{% endfor %}<|assistant|>"
+)
+
+
+async def test_thoughts_before_calls_are_told_in_every_dialect_as_transformers_tells_them(tmp_path: Path) -> None:
+    folder = write_model(tmp_path, TOKENS, template=REASONED)
+    for number in (1, 2):
+        found = await prompts(folder, number, tool_format="hermes")
+        assert len(found) == 3
+        assert set(found.values()) == {expected(number, REASONED, {"eos_token": END})}
+
+
+async def test_a_forced_call_does_not_open_the_thoughts_that_the_prompt_has_closed(tmp_path: Path) -> None:
+    """The model's tokens are random, and the tag is one of few that may come."""
+    closed = TEMPLATE.replace("<|assistant|>{%", "<|assistant|>{{ '<think></think>' if not enable_thinking }}{%")
+    folder = write_model(tmp_path, [ASSISTANT, "H", END], template=closed + "{{ '' if tools }}{# <tool_call> #}")
+    body = {
+        "tools": [{"type": "function", "function": {"name": "now"}}],
+        "tool_choice": "required",
+        "parallel_tool_calls": False,
+        "temperature": 2,
+        "max_tokens": 60,
+    }
+    async with served(folder) as client:
+        for seed in range(8):
+            kwargs = {"enable_thinking": False}
+            answer = await answered(client, **body, seed=seed, chat_template_kwargs=kwargs)
+            message = answer["choices"][0]["message"]
+            assert not message.get("reasoning_content"), seed
+            assert message["tool_calls"][0]["function"] == {"name": "now", "arguments": "{}"}
+        kwargs = {"enable_thinking": True}
+        answers = [await answered(client, **body, seed=seed, chat_template_kwargs=kwargs) for seed in range(8)]
+    assert any(answer["choices"][0]["message"].get("reasoning_content") for answer in answers)
 
 
 async def test_a_plain_prompt_is_continued_as_it_is(thinking: Path) -> None:

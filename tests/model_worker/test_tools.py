@@ -2,10 +2,10 @@
 are forced, by a model whose tokens are random."""
 
 import json
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import httpx
 import jsonschema
@@ -13,11 +13,10 @@ import openai
 import pytest
 from tokenizers import AddedToken
 
-from engine.sampling_params import ToolFormat
 from model_worker.app import create_app
 from model_worker.config import WorkerSettings
 from model_worker.engines import load_engine
-from tests.engine.text.tool_formats import ANSWER, ASSISTANT, END, FORMATS
+from tests.engine.text.tool_formats import ANSWER, ASSISTANT, END, FORMATS, PROMPTED, FormatCase
 from tests.model_worker.thinking_model import write_sayings
 
 WEATHER: dict[str, Any] = {
@@ -37,9 +36,12 @@ TOOLS: Any = [
 QUESTION: Any = [{"role": "user", "content": "so?"}]
 
 
-def write_caller(folder: Path, tool_format: ToolFormat) -> Path:
+CASES: Mapping[str, FormatCase] = {**dict(FORMATS.items()), "told in the system message": PROMPTED}
+
+
+def write_caller(folder: Path, tool_format: str) -> Path:
     """A model that calls get_weather when it is asked, and answers when it gets the result."""
-    case = FORMATS[tool_format]
+    case = CASES[tool_format]
     special = [END, ASSISTANT, ANSWER, *case.special]
     texts = [token for token in (*case.answer, case.final, "TOOLS", "RESULT ") if token not in special]
     first, after_result = ("t", " ") if tool_format == "harmony" else (ASSISTANT, ANSWER)
@@ -103,9 +105,9 @@ def calls_of(events: list[dict[str, Any]]) -> str:
     return "".join(f"{delta['id'] or ''}{delta['name'] or ''}{delta['arguments']}" for delta in deltas)
 
 
-@pytest.mark.parametrize("tool_format", sorted(FORMATS))
-async def test_call_result_and_answer_and_forced_calls(tmp_path: Path, tool_format: ToolFormat) -> None:
-    case = FORMATS[tool_format]
+@pytest.mark.parametrize("tool_format", sorted(CASES))
+async def test_call_result_and_answer_and_forced_calls(tmp_path: Path, tool_format: str) -> None:
+    case = CASES[tool_format]
     async with served(write_caller(tmp_path, tool_format)) as http:
         create = openai_over(http).chat.completions.create
         given: Any = {"model": "m", "tools": TOOLS, "temperature": 0, "max_tokens": 60}
@@ -184,10 +186,11 @@ async def test_a_strict_function_is_called_as_its_schema_says(tmp_path: Path) ->
             assert json.loads(call.function.arguments)["days"] == days
 
 
-async def test_a_model_without_tools_refuses_them(tmp_path: Path) -> None:
-    template = "{% for m in messages %}{{ m.content }}{% endfor %}"
-    folder = write_sayings(tmp_path, [[ASSISTANT, END]], special=(END, ASSISTANT), ends=(END,), template=template)
-    async with served(folder) as http:
+@pytest.mark.parametrize("tool_format", ["template", "mistral"])
+async def test_a_template_without_tools_refuses_them_where_the_operator_says_so(
+    tmp_path: Path, tool_format: Literal["template", "mistral"]
+) -> None:
+    async with served(write_caller(tmp_path, "told in the system message"), tool_format=tool_format) as http:
         body = {"model": "m", "messages": QUESTION, "tools": TOOLS}
         refused = await http.post("/v1/chat/completions", json=body)
     assert refused.status_code == 400

@@ -17,9 +17,10 @@ START, CHANNEL, MESSAGE = "<|start|>", "<|channel|>", "<|message|>"
 CONSTRAIN, END, CALL, RETURN = "<|constrain|>", "<|end|>", "<|call|>", "<|return|>"
 _ENDS = (END, CALL, RETURN)
 _MAX_HEADER_CHARS = 512
+#: A model may name the channel again behind the recipient.
 _HEADER = re.compile(
     r"\s*(?:assistant)?\s*(?:to=(?P<early>\S+?)\s*)?<\|channel\|>\s*(?P<channel>analysis|commentary|final)"
-    r"(?:\s+to=(?P<late>[^\s<]+))?(?:\s*<\|constrain\|>)?\s*\w*\s*"
+    r"(?:\s+to=(?P<late>[^\s<]+))?(?:\s*<\|channel\|>\s*(?P=channel)(?!\w))?(?:\s*<\|constrain\|>)?\s*\w*\s*"
 )
 _HEADER_STARTS = ("assistant", "to=", CHANNEL)
 

@@ -49,7 +49,22 @@ OPEN_CASES = [
     ("<t", "<t", ""),
     ("\n", "", ""),
 ]
-EVERY_CASE = [(DEFAULT_TAGS, *case) for case in CASES] + [(OPEN_TAGS, *case) for case in OPEN_CASES]
+#: A word stands behind the first tag, as Gemma 4 writes it.
+WORD_TAGS = ThoughtTags("<|channel>", "<channel|>", word="thought")
+WORD_CASES = [
+    ("<|channel>thought\nhm\n<channel|>yes", "hm", "yes"),
+    ("<|channel>thoughts<channel|>yes", "s", "yes"),
+    ("<|channel>thorn<channel|>yes", "thorn", "yes"),
+    ("<|channel>thought\n<channel|>yes", "", "yes"),
+    ("<|chan", "", "<|chan"),
+    ("thought", "", "thought"),
+    ("<|channel>thou", "thou", ""),
+]
+EVERY_CASE = [
+    *((DEFAULT_TAGS, *case) for case in CASES),
+    *((OPEN_TAGS, *case) for case in OPEN_CASES),
+    *((WORD_TAGS, *case) for case in WORD_CASES),
+]
 
 
 @pytest.mark.parametrize(("tags", "output", "thoughts", "text"), EVERY_CASE)

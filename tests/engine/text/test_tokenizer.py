@@ -13,6 +13,8 @@ from tokenizers.processors import TemplateProcessing
 
 from engine.errors import CheckpointError, InvalidRequest
 from engine.text.chat_template import ChatTemplate
+from engine.text.sequence_text import SequenceText
+from engine.text.thoughts import Said, ThoughtSplitter
 from engine.text.tokenizer import IncrementalDetokenizer, Tokenizer
 
 DEMO_MODELS = Path(__file__).parents[3] / "demo_models"
@@ -174,6 +176,34 @@ def test_tags_that_are_special_tokens_are_seen_in_the_text_but_no_message_can_wr
     assert len(tag) == 1
     assert tokenizer.decode([*tag, *tokenizer.encode("hi"), 0]) == "[THINK]hi"
     assert tag[0] not in tokenizer.render_chat(user("a [THINK] b"))
+
+
+GEMMAS = (AddedToken("<|channel>", special=True), AddedToken("<channel|>", special=True))
+
+
+@pytest.mark.parametrize("template", [TEMPLATE, TEMPLATE + "{# <channel|> #}"])
+def test_tags_with_a_word_behind_their_token_are_found_and_kept_in_the_text(template: str) -> None:
+    tokenizer = thinking_tokenizer(template, *GEMMAS)
+    tags = tokenizer.thought_tags([0])
+    assert (tags.begin, tags.word, tags.end) == ("<|channel>", "thought", "<channel|>")
+    assert tokenizer.thought_tags(tokenizer.encode("<|channel>thought\n")).is_open
+    ids = tokenizer.encode("<|channel>thought\nhm\n<channel|>yes<|end|>")
+    detokenizer = IncrementalDetokenizer(tokenizer)
+    text = SequenceText(detokenizer, None, ThoughtSplitter(tags))
+    assert text.say_all(ids) == Said("hm", "yes")
+    assert not {*tokenizer.encode("<|channel><channel|>")} & {*tokenizer.render_chat(user("<|channel>a<channel|>"))}
+    assert thinking_tokenizer(template, GEMMAS[0]).thought_tags([0]).end == (
+        "<channel|>" if template != TEMPLATE else "</think>"
+    )
+
+
+@pytest.mark.parametrize(
+    ("ending", "is_closed"),
+    [("<think>\n", False), ("<think>\n\n</think>\n\n", True), ("</think>", True), ("</think>\n.", False)],
+)
+def test_a_template_may_close_the_thoughts_in_the_prompt(ending: str, is_closed: bool) -> None:
+    tokenizer = thinking_tokenizer(TEMPLATE + ending + "{# </think> #}")
+    assert tokenizer.thought_tags(tokenizer.render_chat(user("hi"))).is_closed == is_closed
 
 
 @pytest.mark.parametrize(

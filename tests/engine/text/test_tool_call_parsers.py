@@ -168,6 +168,12 @@ CASES: list[tuple[ToolFormat, str, Parsed]] = [
         Parsed("I look.", [("now", "{}")], "hm\nso"),
     ),
     ("harmony", "<|channel|>final<|message|>a<|return|>", Parsed("a", [])),
+    (
+        "harmony",
+        '<|channel|>commentary to=functions.f<|channel|>commentary json<|message|>{"a": 1}<|call|>',
+        Parsed("", [("f", '{"a": 1}')]),
+    ),
+    ("harmony", "<|channel|>analysis<|channel|>final<|message|>a", Parsed("analysisfinala", [])),
     ("harmony", "no channel", Parsed("no channel", [])),
     ("harmony", "<|channel|>nonsense<|message|>a", Parsed("nonsensea", [])),
 ]

@@ -2,7 +2,7 @@
 answers in that form, cut into tokens."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from engine.sampling_params import ToolFormat
 
@@ -255,3 +255,11 @@ FORMATS: Mapping[ToolFormat, FormatCase] = {
         stops=("<|call|>", "<|return|>"),
     ),
 }
+
+#: A template that knows no tools: the system message tells of them, and results are what the user says.
+PROMPTED = replace(
+    FORMATS["hermes"],
+    template="{% for m in messages %}{{ '<|says|>' if m.role == 'assistant' else m.role + ': ' }}{{ m.content }}"
+    "<|stop|>{% endfor %}{% if add_generation_prompt %}<|says|>"
+    "{% if '</tool_response>' in messages[-1].content %}<|reads|>{% endif %}{% endif %}",
+)
