@@ -16,6 +16,8 @@ from engine.kernels.quantised import QuantisedMatrix, QuantisedStack
 _GROUP = 32
 _NAN = 255
 _VALUES = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
+#: The value of each code.
+MXFP4_BOOK = torch.tensor((*_VALUES, *(-value for value in _VALUES)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,12 +46,9 @@ class Mxfp4:
         exponents = tensors.read(f"{layer}_scales", shape, torch.uint8)
         if bool((exponents == _NAN).any()):
             raise CheckpointError(f"tensor {layer}_scales holds NaN")
-        values = torch.tensor(_VALUES)
-        book = torch.cat((values, -values))
-
         def matrix(index: int) -> QuantisedMatrix:
             own = blocks[index].flatten(1)
             codes = torch.stack((own & 15, own >> 4), dim=2).flatten(1)
-            return QuantisedMatrix(codes, torch.exp2(exponents[index].float() - 127), 4, book=book)
+            return QuantisedMatrix(codes, torch.exp2(exponents[index].float() - 127), 4, book=MXFP4_BOOK)
 
         return QuantisedStack(count, matrix)

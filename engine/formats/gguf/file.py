@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engine.errors import CheckpointError
-from engine.formats.gguf.blocks import BLOCKS, Block
+from engine.formats.gguf.blocks import BLOCKS, OTHER_TYPES, Block
 from engine.json_files import quoted
 
 _MAGIC = b"GGUF"
@@ -84,7 +84,8 @@ class GgufFile:
         block = BLOCKS.get(kind)
         if block is None:
             served = ", ".join(each.name for each in BLOCKS.values())
-            raise CheckpointError(f"{self.path}: tensor {quoted(name)} has data type {kind}; served: {served}")
+            theirs = OTHER_TYPES.get(kind, f"number {kind}")
+            raise CheckpointError(f"{self.path}: tensor {quoted(name)} has data type {theirs}; served: {served}")
         if shape[-1] % block.size:
             raise CheckpointError(
                 f"{self.path}: rows of {shape[-1]} in {quoted(name)} are no whole {block.name} blocks"
