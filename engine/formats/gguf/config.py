@@ -1,97 +1,96 @@
 """The config.json of a GGUF file's model, from its settings."""
 
-import math
 from collections.abc import Mapping
 from typing import Any
 
-import torch
-
-from engine.errors import CheckpointError
+from engine.formats.gguf.architectures import Architecture, architecture_in, named_in
 from engine.formats.gguf.file import GgufFile
-from engine.models.config_reader import ConfigReader
+from engine.formats.gguf.settings import FileSettings, resolved
 
-#: By the file's architecture: the name in config.json.
-ARCHITECTURES = {"llama": "LlamaForCausalLM", "qwen2": "Qwen2ForCausalLM", "qwen3": "Qwen3ForCausalLM"}
-#: The tensor of factors by which llama3 scaling divides frequencies.
-ROPE_FACTORS = "rope_freqs.weight"
-#: Factors of Llama 3.1 and 3.2; the other parameters are the same in both.
-_LLAMA3_FACTORS = (8.0, 32.0)
-_LLAMA3 = {
-    "rope_type": "llama3",
-    "low_freq_factor": 1.0,
-    "high_freq_factor": 4.0,
-    "original_max_position_embeddings": 8192,
-}
+#: Factors by which frequencies are divided; for contexts that are longer than the original one, and for others.
+_FACTORS, _LONG, _SHORT = "rope_freqs.weight", "rope_factors_long.weight", "rope_factors_short.weight"
+_END_TOKENS = ("tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id", "tokenizer.ggml.eom_token_id")
 
 
 def config_of(file: GgufFile) -> dict[str, Any]:
     """The values of config.json. Raises CheckpointError for models that are not served."""
-    settings = ConfigReader(file.settings, file.path.name)
-    name = settings.require("general.architecture", str)
-    if name not in ARCHITECTURES:
-        served = ", ".join(ARCHITECTURES)
-        raise CheckpointError(f"{file.path.name}: GGUF files of architecture {name!r} are not served, only {served}")
-    if settings.get(f"{name}.expert_count", int, 0):
-        raise CheckpointError(f"{file.path.name}: GGUF files with experts are not served")
-    heads = settings.require(f"{name}.attention.head_count", int)
-    hidden = settings.require(f"{name}.embedding_length", int)
+    architecture = architecture_in(file)
+    settings = FileSettings(file, named_in(file)[0])
+    heads, hidden = settings.most("attention.head_count"), settings.require("embedding_length", int)
     if heads < 1 or hidden < 1:
-        raise CheckpointError(f"{file.path.name}: {heads} heads and {hidden} channels are no model")
-    head_dim = settings.get(f"{name}.attention.key_length", int, hidden // heads)
-    settings.expect(f"{name}.attention.value_length", head_dim)
-    settings.expect(f"{name}.rope.dimension_count", head_dim)
-    settings.expect(f"{name}.attention.sliding_window", 0)
-    base = settings.get(f"{name}.rope.freq_base", float, 10000.0)
-    embedding = file.tensors.get("token_embd.weight")
-    if embedding is None or len(embedding.shape) != 2:
-        raise CheckpointError(f"{file.path.name} has no matrix token_embd.weight")
-    return {
-        "architectures": [ARCHITECTURES[name]],
-        "vocab_size": embedding.shape[0],
+        raise settings.error(f"{heads} heads and {hidden} channels are no model")
+    head_dim = settings.get("attention.key_length", int, hidden // heads)
+    settings.expect("attention.value_length", head_dim)
+    settings.expect("attention.causal", True)
+    for key, value in architecture.refuses.items():
+        settings.expect(key, value)
+    if "sliding_window" not in architecture.settings:
+        settings.expect("attention.sliding_window", 0)
+    config = {
+        "architectures": [architecture.model],
+        "vocab_size": settings.rows("token_embd.weight"),
         "hidden_size": hidden,
-        "intermediate_size": settings.require(f"{name}.feed_forward_length", int),
-        "num_hidden_layers": settings.require(f"{name}.block_count", int),
+        "intermediate_size": settings.most("feed_forward_length") if "feed_forward_length" in settings else None,
+        "num_hidden_layers": settings.num_layers,
         "num_attention_heads": heads,
-        "num_key_value_heads": settings.get(f"{name}.attention.head_count_kv", int, heads),
+        "num_key_value_heads": settings.most("attention.head_count_kv") if "attention.head_count_kv" in settings else heads,
         "head_dim": head_dim,
-        "max_position_embeddings": settings.require(f"{name}.context_length", int),
-        "rms_norm_eps": settings.require(f"{name}.attention.layer_norm_rms_epsilon", float),
+        "max_position_embeddings": settings.require("context_length", int),
+        "rms_norm_eps": settings.require("attention.layer_norm_rms_epsilon", float),
         "hidden_act": "silu",
-        "rope_parameters": {"rope_theta": base, **_scaling(file, settings, name, base, head_dim)},
-        "tie_word_embeddings": "output.weight" not in file.tensors,
-        "attention_bias": "blk.0.attn_q.bias" in file.tensors,
+        "tie_word_embeddings": not settings.has("output.weight"),
         "dtype": "bfloat16",
-        "eos_token_id": [
-            file.settings[key]
-            for key in ("tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id")
-            if key in file.settings
-        ]
-        or None,
+        "eos_token_id": [file.settings[key] for key in _END_TOKENS if key in file.settings] or None,
+        **{key: resolved(setting, settings) for key, setting in architecture.settings.items()},
     }
+    return {**config, "rope_parameters": _rope(settings, architecture, head_dim)}
 
 
-def _scaling(file: GgufFile, settings: ConfigReader, name: str, base: float, head_dim: int) -> Mapping[str, Any]:
-    """How positions are scaled, as in config.json."""
-    kind = settings.get(f"{name}.rope.scaling.type", str, "none")
-    if ROPE_FACTORS in file.tensors:
-        return _llama3(file, base, head_dim)
-    match kind:
+def _rope(settings: FileSettings, architecture: Architecture, head_dim: int) -> Mapping[str, Any]:
+    """The embedding of positions, as in config.json."""
+    num_rotated = settings.get("rope.dimension_count", int, head_dim)
+    if num_rotated != head_dim and not architecture.rotates_part:
+        raise settings.error(f"rope.dimension_count {num_rotated} is not supported, only {head_dim}")
+    share = {} if num_rotated == head_dim else {"partial_rotary_factor": num_rotated / head_dim}
+    base = settings.get("rope.freq_base", float, 10_000.0)
+    own = {key: resolved(setting, settings) for key, setting in architecture.rope.items()}
+    rope = {"rope_theta": base, **_scaling(settings), **share, **own}
+    if architecture.window_base is None:
+        settings.expect("rope.freq_base_swa", base)
+        return rope
+    window_base = settings.get("rope.freq_base_swa", float, architecture.window_base)
+    return {"full_attention": rope, "sliding_attention": {"rope_type": "default", "rope_theta": window_base, **share}}
+
+
+def _scaling(settings: FileSettings) -> Mapping[str, Any]:
+    """How positions are scaled."""
+    original = settings.optional("rope.scaling.original_context_length", int)
+    known = {} if original is None else {"original_max_position_embeddings": original}
+    amplitude = settings.get("rope.scaling.attn_factor", float, 1.0)
+    if settings.has(_FACTORS):
+        factors = settings.numbers(_FACTORS)
+        return {"rope_type": "longrope", "long_factor": factors, "short_factor": factors, "attention_factor": amplitude}
+    if settings.has(_LONG) and settings.has(_SHORT):
+        long, short = settings.numbers(_LONG), settings.numbers(_SHORT)
+        factors = {"long_factor": long, "short_factor": short}
+        return {"rope_type": "longrope", **factors, **known, "attention_factor": amplitude}
+    match settings.get("rope.scaling.type", str, "none"):
         case "none":
             return {"rope_type": "default"}
         case "linear":
-            return {"rope_type": "linear", "factor": settings.require(f"{name}.rope.scaling.factor", float)}
-    raise CheckpointError(f"{file.path.name}: positions scaled by {kind!r} are not served in GGUF files")
+            return {"rope_type": "linear", "factor": settings.require("rope.scaling.factor", float)}
+        case "yarn":
+            return {"rope_type": "yarn", **known, **_yarn(settings)}
+        case kind:
+            raise settings.error(f"positions scaled by {kind!r} are not served in GGUF files")
 
 
-def _llama3(file: GgufFile, base: float, head_dim: int) -> Mapping[str, Any]:
-    if file.tensors[ROPE_FACTORS].block.dtype != torch.float32:
-        raise CheckpointError(f"{file.path.name}: {ROPE_FACTORS} is not of float32")
-    found = torch.from_numpy(file.rows(ROPE_FACTORS).copy()).view(torch.float32)
-    frequencies = base ** (-torch.arange(0, head_dim, 2).double() / head_dim)
-    turns = _LLAMA3["original_max_position_embeddings"] * frequencies / (2 * math.pi)  # type: ignore[operator]
-    smooth = ((turns - 1) / 3).clamp(0, 1)
-    for factor in _LLAMA3_FACTORS:
-        wanted = 1 / ((1 - smooth) / factor + smooth)
-        if len(found) == len(wanted) and torch.allclose(found.double(), wanted, rtol=1e-3):
-            return {**_LLAMA3, "factor": factor}
-    raise CheckpointError(f"{file.path.name}: the factors in {ROPE_FACTORS} are not those of Llama 3.1 or 3.2")
+def _yarn(settings: FileSettings) -> Mapping[str, Any]:
+    """As in config.json; llama.cpp knows the factor on rotated channels by `mscale_all_dim`."""
+    names = {"beta_fast": "yarn_beta_fast", "beta_slow": "yarn_beta_slow", "attention_factor": "yarn_attn_factor"}
+    found = {name: settings.optional(f"rope.scaling.{key}", float) for name, key in names.items()}
+    settings.expect("rope.scaling.yarn_ext_factor", 1.0)
+    of_all = settings.get("rope.scaling.yarn_log_multiplier", float, 0.0)
+    scales = {"mscale": 1.0, "mscale_all_dim": of_all} if of_all else {}
+    factor = {"factor": settings.require("rope.scaling.factor", float)}
+    return {**factor, **scales, **{name: value for name, value in found.items() if value is not None}}

@@ -12,7 +12,7 @@ from engine.formats.gguf.tokenizer import write_tokenizer
 from engine.kernels.cpu.build import cache_folder
 
 WEIGHTS = "model.gguf"
-_SOURCES = ("file.py", "config.py", "tokenizer.py", "folder.py")
+_SOURCES = ("file.py", "settings.py", "architectures.py", "config.py", "tokenizer.py", "folder.py")
 
 
 def folder_of_gguf(path: Path) -> Path:
