@@ -82,8 +82,8 @@ def _feed_forward(config: ConfigReader, name: str, hidden: int, weights: WeightS
     experts = Experts.stacked(
         weights,
         Linear.load_router(weights, f"{moe}.router.layer", hidden, num_experts),
-        weights.take_matrix(f"{moe}.input_linear.weight", num_experts, 2 * ffn, hidden),
-        weights.take_matrix(f"{moe}.output_linear.weight", num_experts, hidden, ffn),
+        weights.take_stack(f"{moe}.input_linear.weight", num_experts, 2 * ffn, hidden),
+        weights.take_stack(f"{moe}.output_linear.weight", num_experts, hidden, ffn),
         routing,
         PLAIN_EXPERTS,
         summed_over=None,

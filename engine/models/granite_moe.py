@@ -23,8 +23,8 @@ def granite_moe(config: ConfigReader, weights: WeightSource) -> Llama:
         return Experts.stacked(
             weights,
             Linear.load_router(weights, f"{name}.router.layer", hidden, num_experts),
-            weights.take_matrix(f"{name}.input_linear.weight", num_experts, Shard.stacked([ffn, ffn]), hidden),
-            weights.take_matrix(f"{name}.output_linear.weight", num_experts, hidden, ffn),
+            weights.take_stack(f"{name}.input_linear.weight", num_experts, Shard.stacked([ffn, ffn]), hidden),
+            weights.take_stack(f"{name}.output_linear.weight", num_experts, hidden, ffn),
             routing,
             ExpertOptions(),
             summed_over=None if ffn.is_whole else weights.group,

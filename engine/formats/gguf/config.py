@@ -20,7 +20,8 @@ def config_of(file: GgufFile) -> dict[str, Any]:
     if heads < 1 or hidden < 1:
         raise settings.error(f"{heads} heads and {hidden} channels are no model")
     head_dim = settings.get("attention.key_length", int, hidden // heads)
-    settings.expect("attention.value_length", head_dim)
+    if not architecture.is_latent:
+        settings.expect("attention.value_length", head_dim)
     settings.expect("attention.causal", True)
     for key, value in architecture.refuses.items():
         settings.expect(key, value)
@@ -43,18 +44,21 @@ def config_of(file: GgufFile) -> dict[str, Any]:
         "eos_token_id": [file.settings[key] for key in _END_TOKENS if key in file.settings] or None,
         **{key: resolved(setting, settings) for key, setting in architecture.settings.items()},
     }
+    if architecture.is_latent:
+        del config["head_dim"]
     return {**config, "rope_parameters": _rope(settings, architecture, head_dim)}
 
 
 def _rope(settings: FileSettings, architecture: Architecture, head_dim: int) -> Mapping[str, Any]:
     """The embedding of positions, as in config.json."""
-    num_rotated = settings.get("rope.dimension_count", int, head_dim)
+    num_rotated = head_dim if architecture.is_latent else settings.get("rope.dimension_count", int, head_dim)
     if num_rotated != head_dim and not architecture.rotates_part:
         raise settings.error(f"rope.dimension_count {num_rotated} is not supported, only {head_dim}")
     share = {} if num_rotated == head_dim else {"partial_rotary_factor": num_rotated / head_dim}
     base = settings.get("rope.freq_base", float, 10_000.0)
     own = {key: resolved(setting, settings) for key, setting in architecture.rope.items()}
-    rope = {"rope_theta": base, **_scaling(settings), **share, **own}
+    rope = {"rope_theta": base, **_scaling(settings), **share}
+    rope |= {key: value for key, value in own.items() if value is not None}
     if architecture.window_base is None:
         settings.expect("rope.freq_base_swa", base)
         return rope

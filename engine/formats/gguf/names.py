@@ -46,7 +46,8 @@ def places_of(file: GgufFile, architecture: Architecture, config: Config) -> Map
         key, theirs = named
         model_name = f"{architecture.layers}.{match[1]}.{theirs}" if match is not None else theirs
         wanted.setdefault(model_name, []).append((order.index(key), name))
-        changes[model_name] = architecture.changes.get(_ENDING.sub("", theirs), NOTHING)
+        plain = architecture.changes.get(_ENDING.sub("", theirs), NOTHING)
+        changes[model_name] = architecture.changes.get(theirs, plain)
     for model_name, parts in wanted.items():
         tensors, change = tuple(name for _, name in sorted(parts)), changes.get(model_name, NOTHING)
         if _EXPERT not in model_name:

@@ -59,6 +59,10 @@ class FileSettings:
         """Whether the file has a tensor of that name."""
         return tensor in self.file.tensors
 
+    def has_any(self, ending: str) -> bool:
+        """Whether some layer has a tensor whose name ends so."""
+        return any(name.endswith(ending) for name in self.file.tensors)
+
     def rows(self, tensor: str) -> int:
         """The rows of a matrix."""
         found = self.file.tensors.get(tensor)
@@ -106,6 +110,16 @@ def _typed(key: str, kind: type[_T], default: _T | None) -> Callable[[FileSettin
 def has_tensor(name: str) -> Setting:
     """Whether the file has that tensor."""
     return lambda settings: settings.has(name)
+
+
+def has_any(ending: str) -> Setting:
+    """As FileSettings.has_any."""
+    return lambda settings: settings.has_any(ending)
+
+
+def quotient(key: str, divisor: str) -> Setting:
+    """One whole number over another."""
+    return lambda settings: settings.require(key, int) // max(settings.require(divisor, int), 1)
 
 
 def window(default: int | None = None) -> Setting:

@@ -2,6 +2,7 @@
 SentencePiece models with scores.
 """
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from engine.errors import CheckpointError
 from engine.formats.gguf.file import GgufFile
 from engine.models.config_reader import ConfigReader
 
-_CONTROL, _USER_DEFINED, _UNKNOWN = 3, 4, 2
+_NORMAL, _UNKNOWN, _CONTROL, _USER_DEFINED = 1, 2, 3, 4
 _LLAMA3 = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|"
     r"\s*[\r\n]+|\s+(?!\S)|\s+"
@@ -40,6 +41,10 @@ def write_tokenizer(file: GgufFile, folder: Path) -> dict[str, Any]:
             backend = _byte_level(settings, tokens)
             adds_bos = settings.get("tokenizer.ggml.pre", str, "") in ("llama-bpe", "llama3")
         case "llama":
+            tokens = [
+                text.replace(" ", _SPACE) if kind == _USER_DEFINED else text
+                for text, kind in zip(tokens, types, strict=False)
+            ]
             backend, adds_bos = _sentence_pieces(settings, tokens, types, special.get("unk_token")), True
         case kind:
             raise CheckpointError(f"{file.path.name}: tokenizers of kind {kind!r} are not served in GGUF files")
@@ -84,21 +89,24 @@ def _byte_level(settings: ConfigReader, tokens: Sequence[str]) -> Tokenizer:
 def _sentence_pieces(
     settings: ConfigReader, tokens: Sequence[str], types: Sequence[object], unknown: str | None
 ) -> Tokenizer:
-    """The likeliest pieces are merged first."""
+    """The likeliest pieces are merged first; of equal ones that of the longest parts. Pieces that the user defined come
+    before all others, whatever their score: typed ones are tokens of their own, but runs of blanks are typed as blanks
+    and stored with another character."""
     scores = settings.require("tokenizer.ggml.scores", list)
     if len(scores) != len(tokens) or len(types) != len(tokens):
         raise CheckpointError("tokenizer.ggml: tokens, scores and token_type of a GGUF file differ in length")
     vocabulary = {text: index for index, text in enumerate(tokens)}
-    merges: list[tuple[float, int, int, tuple[str, str]]] = []
-    for text, score, kind in zip(tokens, scores, types, strict=True):
-        if kind != 1 or len(text) > _MOST_CHARS:
+    merges: list[tuple[float, int, int, int, int, int]] = []
+    for piece, (text, score, kind) in enumerate(zip(tokens, scores, types, strict=True)):
+        if kind not in (_NORMAL, _USER_DEFINED) or len(text) > _MOST_CHARS:
             continue
+        rank = -score if kind == _NORMAL else -math.inf
         for cut in range(1, len(text)):
-            left, right = text[:cut], text[cut:]
-            if left in vocabulary and right in vocabulary:
-                merges.append((-score, vocabulary[left], vocabulary[right], (left, right)))
+            left, right = vocabulary.get(text[:cut]), vocabulary.get(text[cut:])
+            if left is not None and right is not None:
+                merges.append((rank, -cut, cut - len(text), piece, left, right))
     merges.sort()
-    pairs = [pair for *_, pair in merges]
+    pairs = [(tokens[left], tokens[right]) for *_, left, right in merges]
     backend = Tokenizer(models.BPE(vocabulary, pairs, unk_token=unknown, fuse_unk=True, byte_fallback=True))
     prepend = [normalizers.Prepend(_SPACE)] if settings.get("tokenizer.ggml.add_space_prefix", bool, True) else []
     backend.normalizer = normalizers.Sequence([*prepend, normalizers.Replace(" ", _SPACE)])
