@@ -148,7 +148,7 @@ _GRANITE_EXPERT_CHANGES = {
     "block_sparse_moe.output_linear": Change(dim=1),
 }
 _LFM2 = {
-    "norm_eps": real("attention.layer_norm_rms_epsilon"),
+    "norm_eps": lambda settings: settings.norm_eps,
     "block_auto_adjust_ff_dim": False,
     "conv_L_cache": whole("shortconv.l_cache"),
     "conv_bias": has_any(".shortconv.conv.bias"),
@@ -336,7 +336,7 @@ _NEMOTRON = {
     "ssm_state_size": whole("ssm.state_size"),
     "n_groups": whole("ssm.group_count"),
     "conv_kernel": whole("ssm.conv_kernel"),
-    "layer_norm_epsilon": real("attention.layer_norm_rms_epsilon"),
+    "layer_norm_epsilon": lambda settings: settings.norm_eps,
     "use_conv_bias": has_any(".ssm_conv1d.bias"),
     "use_bias": has_any(".ssm_in.bias"),
     "mlp_bias": lambda settings: settings.has_any(".ffn_up.bias") or settings.has_any(".ffn_up_shexp.bias"),
@@ -735,7 +735,7 @@ ARCHITECTURES: Mapping[str, Architecture] = {
         _within("mamba", _SSM_CHANGES, as_keys=True),
     ),
     "nemotron_h": Architecture(
-        "NemotronHForCausalLM", _NEMOTRON, _NEMOTRON_NAMES, _NEMOTRON_CHANGES, layers="backbone.layers"
+        "NemotronHForCausalLM", _NEMOTRON, _NEMOTRON_NAMES, _NEMOTRON_CHANGES, layers="backbone.layers", rotates_part=True
     ),
     "nemotron_h_moe": Architecture(
         "NemotronHForCausalLM",
@@ -764,6 +764,7 @@ ARCHITECTURES: Mapping[str, Architecture] = {
         },
         _NEMOTRON_CHANGES,
         layers="backbone.layers",
+        rotates_part=True,
     ),
 }
 

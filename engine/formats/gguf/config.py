@@ -37,7 +37,7 @@ def config_of(file: GgufFile) -> dict[str, Any]:
         "num_key_value_heads": settings.most("attention.head_count_kv") if "attention.head_count_kv" in settings else heads,
         "head_dim": head_dim,
         "max_position_embeddings": settings.require("context_length", int),
-        "rms_norm_eps": settings.require("attention.layer_norm_rms_epsilon", float),
+        "rms_norm_eps": settings.norm_eps,
         "hidden_act": "silu",
         "tie_word_embeddings": not settings.has("output.weight"),
         "dtype": "bfloat16",

@@ -55,6 +55,12 @@ class FileSettings:
     def __contains__(self, key: str) -> bool:
         return f"{self._architecture}.{key}" in self._reader
 
+    @property
+    def norm_eps(self) -> float:
+        """The epsilon of RMS norms; some files have it under the name of that of other norms."""
+        found = self.optional("attention.layer_norm_rms_epsilon", float)
+        return self.require("attention.layer_norm_epsilon", float) if found is None else found
+
     def has(self, tensor: str) -> bool:
         """Whether the file has a tensor of that name."""
         return tensor in self.file.tensors
