@@ -322,10 +322,10 @@ _DEEPSEEK_ROPE = {"mscale": _amplitude, "mscale_all_dim": _amplitude}
 def _nemotron_kinds(settings: FileSettings) -> list[str]:
     """What each layer is: attention has key heads, feed-forward parts have a length."""
     heads, lengths = settings.by_layer("attention.head_count_kv"), settings.by_layer("feed_forward_length")
-    feed_forward = "moe" if settings.get("expert_count", int, 0) else "mlp"
+    has_experts = [settings.has(f"blk.{index}.ffn_gate_inp.weight") for index in range(settings.num_layers)]
     return [
-        "attention" if has_heads else feed_forward if length else "mamba"
-        for has_heads, length in zip(heads, lengths, strict=True)
+        "attention" if num_heads else "moe" if is_mixture else "mlp" if length else "mamba"
+        for num_heads, length, is_mixture in zip(heads, lengths, has_experts, strict=True)
     ]
 
 
@@ -539,7 +539,7 @@ ARCHITECTURES: Mapping[str, Architecture] = {
         is_latent=True,
         refuses={"attention.temperature_scale": 0.0, "expert_gating_func": 1},
     ),
-    "deepseek2 with sigmoids": Architecture(
+    "deepseek2 (sigmoid)": Architecture(
         "DeepseekV3ForCausalLM",
         _DEEPSEEK,
         _DEEPSEEK_NAMES,
@@ -787,7 +787,7 @@ def named_in(file: GgufFile) -> tuple[str, str]:
     has_correction = any(tensor.endswith(".exp_probs_b.bias") for tensor in file.tensors)
     scores = file.settings.get(f"{name}.expert_gating_func", _SIGMOID if has_correction else None)
     if name == "deepseek2" and scores == _SIGMOID:
-        return name, "deepseek2 with sigmoids"
+        return name, "deepseek2 (sigmoid)"
     return name, "mixtral" if name == "llama" and has_experts else name
 
 
