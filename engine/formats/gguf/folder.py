@@ -12,7 +12,7 @@ from engine.formats.gguf.tokenizer import write_tokenizer
 from engine.kernels.cpu.build import cache_folder
 
 WEIGHTS = "model.gguf"
-_SOURCES = ("file.py", "settings.py", "architectures.py", "config.py", "tokenizer.py", "folder.py")
+_SOURCES = ("file", "settings", "architectures", "config", "tokenizer", "pre_tokenizers", "folder")
 
 
 def folder_of_gguf(path: Path) -> Path:
@@ -20,7 +20,7 @@ def folder_of_gguf(path: Path) -> Path:
     status = path.stat()
     digest = hashlib.sha256(f"{path.resolve()} {status.st_ino} {status.st_size} {status.st_mtime_ns}".encode())
     for source in _SOURCES:
-        digest.update(Path(__file__).with_name(source).read_bytes())
+        digest.update(Path(__file__).with_name(f"{source}.py").read_bytes())
     target = cache_folder().parent / "gguf" / digest.hexdigest()[:16]
     if target.is_dir():
         return target

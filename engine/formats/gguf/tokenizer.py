@@ -7,25 +7,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
+from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, processors
 
 from engine.errors import CheckpointError
 from engine.formats.gguf.file import GgufFile
+from engine.formats.gguf.pre_tokenizers import SPLITTINGS, Splitting
+from engine.json_files import quoted
 from engine.models.config_reader import ConfigReader
 
 _NORMAL, _UNKNOWN, _CONTROL, _USER_DEFINED = 1, 2, 3, 4
-_LLAMA3 = (
-    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|"
-    r"\s*[\r\n]+|\s+(?!\S)|\s+"
-)
-#: How each kind of byte-level BPE splits a text; None: as GPT-2.
-_PATTERNS = {
-    "default": None,
-    "gpt-2": None,
-    "llama-bpe": _LLAMA3,
-    "llama3": _LLAMA3,
-    "qwen2": _LLAMA3.replace(r"\p{N}{1,3}", r"\p{N}"),
-}
 _SPACE = "\u2581"
 _NAMES = {"bos": "bos_token", "eos": "eos_token", "unknown": "unk_token", "padding": "pad_token"}
 
@@ -38,8 +28,8 @@ def write_tokenizer(file: GgufFile, folder: Path) -> dict[str, Any]:
     special = _special_tokens(settings, tokens)
     match settings.require("tokenizer.ggml.model", str):
         case "gpt2":
-            backend = _byte_level(settings, tokens)
-            adds_bos = settings.get("tokenizer.ggml.pre", str, "") in ("llama-bpe", "llama3")
+            splitting = _splitting(settings, file)
+            backend, adds_bos = _byte_level(settings, tokens, splitting), splitting.adds_bos
         case "llama":
             tokens = [
                 text.replace(" ", _SPACE) if kind == _USER_DEFINED else text
@@ -65,23 +55,25 @@ def write_tokenizer(file: GgufFile, folder: Path) -> dict[str, Any]:
     return special if template is None else {**special, "chat_template": template}
 
 
-def _byte_level(settings: ConfigReader, tokens: Sequence[str]) -> Tokenizer:
+def _splitting(settings: ConfigReader, file: GgufFile) -> Splitting:
     kind = settings.get("tokenizer.ggml.pre", str, "default")
-    if kind not in _PATTERNS:
+    if kind not in SPLITTINGS:
         raise CheckpointError(
-            f"GGUF tokenizers that split texts as {kind!r} are not served: {', '.join(_PATTERNS)} are"
+            f"{file.path.name}: GGUF tokenizers that split texts as {quoted(kind)} are not served: "
+            f"{', '.join(SPLITTINGS)} are"
         )
-    pattern = _PATTERNS[kind]
+    return SPLITTINGS[kind]
+
+
+def _byte_level(settings: ConfigReader, tokens: Sequence[str], splitting: Splitting) -> Tokenizer:
     merges = [(left, right) for left, _, right in (t.partition(" ") for t in _texts(settings, "tokenizer.ggml.merges"))]
     vocabulary = {text: index for index, text in enumerate(tokens)}
     if any(not {*pair, "".join(pair)} <= vocabulary.keys() for pair in merges):
         raise CheckpointError("tokenizer.ggml.merges of a GGUF file are not merges of its tokens")
-    backend = Tokenizer(models.BPE(vocabulary, merges, ignore_merges=pattern is _LLAMA3))
-    if kind == "qwen2":
-        backend.normalizer = normalizers.NFC()
-    level = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=pattern is None)
-    split = [] if pattern is None else [pre_tokenizers.Split(Regex(pattern), "isolated")]
-    backend.pre_tokenizer = pre_tokenizers.Sequence([*split, level])
+    backend = Tokenizer(models.BPE(vocabulary, merges, ignore_merges=splitting.ignores_merges))
+    if splitting.normalizer is not None:
+        backend.normalizer = splitting.normalizer
+    backend.pre_tokenizer = splitting.pre_tokenizer
     backend.decoder = decoders.ByteLevel()
     return backend
 
