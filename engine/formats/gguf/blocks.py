@@ -96,9 +96,7 @@ def _q2_k(raw: torch.Tensor) -> QuantisedMatrix:
     factors = _halves(raw[..., 80:])
     scales, minima = (raw[..., :16] & 15).float(), (raw[..., :16] >> 4).float()
     codes = _in_planes(raw[..., 16:80], 2)
-    return _above(
-        codes.flatten(1), (scales * factors[..., :1]).flatten(1), (minima * factors[..., 1:]).flatten(1), 4
-    )
+    return _above(codes.flatten(1), (scales * factors[..., :1]).flatten(1), (minima * factors[..., 1:]).flatten(1), 4)
 
 
 def _q3_k(raw: torch.Tensor) -> QuantisedMatrix:

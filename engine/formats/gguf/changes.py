@@ -67,7 +67,10 @@ def grouped_by_key_head(*parts: tuple[str, bool]) -> Order:
     the config, and whether there are as many heads as values."""
 
     def order(config: Config, size: int) -> torch.Tensor:
-        keys, per_key = config["linear_num_key_heads"], config["linear_num_value_heads"] // config["linear_num_key_heads"]
+        keys, per_key = (
+            config["linear_num_key_heads"],
+            config["linear_num_value_heads"] // config["linear_num_key_heads"],
+        )
         sizes = [(per_key if is_value else 1) * (config[name] if name else 1) for name, is_value in parts]
         if size != keys * sum(sizes):
             raise CheckpointError(f"{size} channels are not those of {keys} key heads")

@@ -34,7 +34,9 @@ def config_of(file: GgufFile) -> dict[str, Any]:
         "intermediate_size": settings.most("feed_forward_length") if "feed_forward_length" in settings else None,
         "num_hidden_layers": settings.num_layers,
         "num_attention_heads": heads,
-        "num_key_value_heads": settings.most("attention.head_count_kv") if "attention.head_count_kv" in settings else heads,
+        "num_key_value_heads": settings.most("attention.head_count_kv")
+        if "attention.head_count_kv" in settings
+        else heads,
         "head_dim": head_dim,
         "max_position_embeddings": settings.require("context_length", int),
         "rms_norm_eps": settings.norm_eps,

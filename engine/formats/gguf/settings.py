@@ -102,11 +102,6 @@ def real(key: str, default: float | None = None) -> Setting:
     return _typed(key, float, default)
 
 
-def most(key: str) -> Setting:
-    """As FileSettings.most."""
-    return lambda settings: settings.most(key)
-
-
 def _typed(key: str, kind: type[_T], default: _T | None) -> Callable[[FileSettings], object]:
     if default is None:
         return lambda settings: settings.require(key, kind)
@@ -133,23 +128,23 @@ def window(default: int | None = None) -> Setting:
     return lambda settings: settings.get("attention.sliding_window", int, default or 0) or None
 
 
-def layer_types(period: int, other: str = "full_attention") -> Setting:
-    """Which layers read a window: those that the file lists, or all but every period-th. other: the name of those that
-    read none."""
+def layer_types(period: int, default_window: int = 0) -> Setting:
+    """Which layers read a window: those that the file lists, or all but every period-th. default_window: tokens of a
+    window where the file does not say them; 0: then no layer has one."""
 
     def listed(settings: FileSettings) -> list[str]:
         key = "attention.sliding_window_pattern"
-        if not settings.get("attention.sliding_window", int, 1):
-            return [other] * settings.num_layers
         found = settings.optional(key, object)
-        if isinstance(found, list):
+        if not settings.get("attention.sliding_window", int, default_window):
+            is_window = [False] * settings.num_layers
+        elif isinstance(found, list):
             if len(found) < settings.num_layers:
                 raise settings.error(f"{key} has {len(found)} values for {settings.num_layers} layers")
             is_window = [bool(value) for value in found[: settings.num_layers]]
         else:
             own = settings.get(key, int, period)
             is_window = [own < 1 or index % own < own - 1 for index in range(settings.num_layers)]
-        return ["sliding_attention" if is_it else other for is_it in is_window]
+        return ["sliding_attention" if is_it else "full_attention" for is_it in is_window]
 
     return listed
 

@@ -1,0 +1,1 @@
+"""The architectures of GGUF files, by what their layers are."""
