@@ -7,6 +7,7 @@ from cli.errors import CliError
 from engine.errors import CheckpointError
 from engine.json_files import read_object
 from engine.memory.planning.model_configs import CONFIGS
+from engine.model_files import HUB_FILE, is_gguf
 
 
 def read_model_config(model: str) -> tuple[str, dict[str, Any]]:
@@ -14,7 +15,7 @@ def read_model_config(model: str) -> tuple[str, dict[str, Any]]:
     if model in CONFIGS:
         return model, CONFIGS[model]
     path = Path(model.partition("=")[2] if "=" in model else model)
-    if path.suffix == ".gguf" and path.is_file():
+    if is_gguf(path) or HUB_FILE.fullmatch(str(path)):
         path = _folder_of_gguf(path)
     if path.is_dir():
         path = path / "config.json"

@@ -9,6 +9,7 @@ import typer
 
 from cli.errors import CliError
 from cli.time_slices import ask_for_short_slices
+from engine.model_files import is_gguf
 
 app = typer.Typer(add_completion=False)
 
@@ -17,7 +18,12 @@ app = typer.Typer(add_completion=False)
 def serve(
     context: typer.Context,
     model: Annotated[
-        str, typer.Argument(metavar="MODEL", help="A folder in Hugging Face layout, a GGUF file or a hub id.")
+        str,
+        typer.Argument(
+            metavar="MODEL",
+            help="A folder in Hugging Face layout, a GGUF file, a hub id, or, for a GGUF file of the hub, "
+            "ORGANISATION/MODEL:Q4_K_M.",
+        ),
     ],
     host: Annotated[str, typer.Option()] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535)] = 8200,
@@ -31,7 +37,7 @@ def serve(
     if path.suffix == ".gguf":
         if not path.is_file():
             raise CliError(f"there is no file {source}.")
-    elif source.startswith(("/", "./", "../", "~")) and not path.is_dir():
+    elif source.startswith(("/", "./", "../", "~")) and not path.is_dir() and not is_gguf(path):
         raise CliError(f"there is no folder {source}.")
     ask_for_short_slices()
     sys.argv = ["agon serve", "--model", model, "--host", host, "--port", str(port), *context.args]

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+from engine.model_files import gguf_name, is_later_part
 from wire.hosted_models import HostedModel, is_hosted
 from wire.model_names import is_model_name
 
@@ -42,7 +43,7 @@ class ModelSpec:
             return cls(name, source)
         path = Path(text)
         if path.suffix == ".gguf":
-            return cls(path.stem, text)  # a link of the hub's cache leads to a file without a name
+            return cls(gguf_name(path), text)  # a link of the hub's cache leads to a file without a name
         return cls(text if not path.exists() else path.resolve().name, text)
 
     @property
@@ -59,7 +60,8 @@ def models_in(folder: Path) -> tuple[ModelSpec, ...]:
     found = []
     for path in sorted(folder.iterdir()):
         if path.suffix == ".gguf" and path.is_file():
-            found.append(ModelSpec(path.stem, str(path.absolute())))
+            if not is_later_part(path):
+                found.append(ModelSpec(gguf_name(path), str(path.absolute())))
         elif (path / "config.json").is_file():
             found.append(ModelSpec(path.name, str(path.absolute())))
     return tuple(found)

@@ -23,6 +23,7 @@ from cli.arena.service import STORE_PASSWORDS, base_url, http_probe, service_com
 from cli.errors import CliError
 from engine.config import KVDType
 from engine.idle_threads import bounded_spinning
+from engine.model_files import gguf_name, is_gguf
 from wire.hosted_models import HostedModel, is_hosted
 from wire.model_names import is_model_name
 from wire.served_models import MAX_MODELS
@@ -33,7 +34,7 @@ TOOL_DEMOS = frozenset({"wren"})  #: demo models that answer for agents and hard
 _STOP_MARGIN_S = 5.0
 #: Exit codes of our services that say that another start would fail in the same way.
 _BAD_SETTINGS, _BAD_CHECKPOINT = frozenset({2}), frozenset({3})
-_HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
+_HUB_ID = re.compile(r"[\w.-]+/[\w.-]+(:[\w.-]+)?")  # with the data type of a GGUF file
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,8 +136,8 @@ def parse_model(text: str) -> ModelSource:
         source = str(path.absolute())
         if not (path / "config.json").is_file():
             raise CliError(f"--model {text}: {path} has no config.json, so it is no model in Hugging Face layout.")
-    elif path.suffix == ".gguf" and path.is_file():
-        source, own_name = str(path.absolute()), path.stem
+    elif is_gguf(path):
+        source, own_name = str(path.absolute()), gguf_name(path)
     elif not _HUB_ID.fullmatch(source) or source.startswith(".") or path.suffix == ".gguf":
         kind = "file" if path.suffix == ".gguf" else "folder"
         raise CliError(f"--model {text}: there is no {kind} {source}, and it is no hub id like organisation/model.")

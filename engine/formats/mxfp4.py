@@ -46,6 +46,7 @@ class Mxfp4:
         exponents = tensors.read(f"{layer}_scales", shape, torch.uint8)
         if bool((exponents == _NAN).any()):
             raise CheckpointError(f"tensor {layer}_scales holds NaN")
+
         def matrix(index: int) -> QuantisedMatrix:
             own = blocks[index].flatten(1)
             codes = torch.stack((own & 15, own >> 4), dim=2).flatten(1)

@@ -43,21 +43,24 @@ class GgufCheckpoint:
 
     @property
     def revision(self) -> str:
-        """Short digest of the header, of samples and of the size."""
-        path = self.file.path
-        digest = hashlib.sha256(str(path.stat().st_size).encode())
-        with path.open("rb") as stream:
-            digest.update(stream.read(self.file.header_bytes + _REVISION_SAMPLE_BYTES))
-            stream.seek(-min(_REVISION_SAMPLE_BYTES, path.stat().st_size), 2)
-            digest.update(stream.read())
+        """Short digest of the header, of samples and of the sizes."""
+        digest = hashlib.sha256()
+        for path in self.file.paths:
+            size = path.stat().st_size
+            digest.update(str(size).encode())
+            with path.open("rb") as stream:
+                digest.update(stream.read(self.file.header_bytes + _REVISION_SAMPLE_BYTES))
+                stream.seek(-min(_REVISION_SAMPLE_BYTES, size), 2)
+                digest.update(stream.read())
         return digest.hexdigest()[:12]
 
     @property
     def identity(self) -> str:
         """As Checkpoint.identity."""
-        path = self.file.path.resolve()
-        status = path.stat()
-        parts = (self.revision, path, status.st_ino, status.st_size, status.st_mtime_ns)
+        parts: list[object] = [self.revision]
+        for path in self.file.paths:
+            status = path.resolve().stat()
+            parts += [path.resolve(), status.st_ino, status.st_size, status.st_mtime_ns]
         return hashlib.sha256(" ".join(map(str, parts)).encode()).hexdigest()
 
     def is_quantised(self, name: str) -> bool:

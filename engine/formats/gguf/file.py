@@ -1,4 +1,4 @@
-"""Reads the header of a GGUF file (versions 2 and 3, little-endian): settings, and where each tensor lies. Bounded,
+"""Reads the headers of a GGUF file (versions 2 and 3, little-endian): settings, and where each tensor lies. Bounded,
 since a file may come from anywhere.
 """
 
@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from engine.errors import CheckpointError
 from engine.formats.gguf.blocks import BLOCKS, OTHER_TYPES, Block
 from engine.json_files import quoted
+from engine.model_files import gguf_name
 
 _MAGIC = b"GGUF"
 _VERSIONS = (2, 3)
@@ -24,54 +25,93 @@ _MAX_DIMS = 4
 _NUMBERS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
 _TEXT, _LIST = 8, 9
 _ALIGNMENT = 32
+#: Settings of files in several parts.
+_PART, _PARTS, _TENSORS = "split.no", "split.count", "split.tensors.count"
+_MOST_PARTS = 99_999
 
 
 @dataclass(frozen=True, slots=True)
 class GgufTensor:
-    """Where a tensor lies in the file."""
+    """Where a tensor lies."""
 
     shape: tuple[int, ...]  #: the last size is that of rows of adjacent elements
     block: Block
-    first: int  #: byte of the file
+    part: int  #: of the file, from 0
+    first: int  #: byte of that part
     num_bytes: int
 
 
 class GgufFile:
-    """The header of a file, and its content mapped into memory."""
+    """The headers of a file, which may have several parts, and their contents mapped into memory. `path`: of the first
+    part, whose settings are those of the file."""
 
     def __init__(self, path: Path) -> None:
-        """Raises CheckpointError for a file that is damaged, or has data types that are not served."""
+        """Raises CheckpointError for a file that is damaged, lacks a part, or has data types that are not served."""
+        self.path = path
+        parts = [_Part(path)]
+        self.settings: Mapping[str, Any] = parts[0].settings
+        count = self.settings.get(_PARTS, 1)
+        self.paths = paths_of_parts(path, count if isinstance(count, int) else 1)
+        if self.settings.get(_PART, 0) != 0:
+            raise CheckpointError(
+                f"{path} is a later part of a GGUF file; give the first, {_name_of_part(path, 1, len(self.paths))}"
+            )
+        for index, other in enumerate(self.paths[1:], start=1):
+            if not other.is_file():
+                raise CheckpointError(f"{path} has {len(self.paths)} parts, and {other.name} is missing")
+            parts.append(_Part(other))
+            if parts[-1].settings.get(_PART) != index or parts[-1].settings.get(_PARTS) != len(self.paths):
+                raise CheckpointError(f"{other} is not part {index + 1} of {len(self.paths)} of {path.name}")
+        self._contents = [part.content for part in parts]
+        self.header_bytes = parts[0].header_bytes
+        tensors = [part.tensor(index, *entry) for index, part in enumerate(parts) for entry in part.entries]
+        self.tensors: Mapping[str, GgufTensor] = dict(tensors)
+        if len(self.tensors) != len(tensors) or self.settings.get(_TENSORS, len(tensors)) != len(tensors):
+            raise CheckpointError(f"{path} is damaged: its parts do not hold the tensors that it names")
+
+    def rows(self, name: str) -> NDArray[np.uint8]:
+        """The bytes of a tensor, not copied."""
+        tensor = self.tensors[name]
+        return np.frombuffer(self._contents[tensor.part], np.uint8, tensor.num_bytes, tensor.first)
+
+
+def paths_of_parts(path: Path, count: int) -> list[Path]:
+    """Where the parts of a file lie whose first part is given, and which has so many."""
+    if not 1 <= count <= _MOST_PARTS:
+        raise CheckpointError(f"{path} is damaged: it says that it has {count} parts")
+    return [path, *(path.with_name(_name_of_part(path, index, count)) for index in range(2, count + 1))]
+
+
+def _name_of_part(path: Path, number: int, count: int) -> str:
+    return f"{gguf_name(path)}-{number:05}-of-{count:05}.gguf"
+
+
+class _Part:
+    """The header of one part, and its content."""
+
+    def __init__(self, path: Path) -> None:
         self.path = path
         try:
             with path.open("rb") as file:
-                self._content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+                self.content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         except (OSError, ValueError) as error:
             raise CheckpointError(f"{path} cannot be read: {error}") from error
-        reader = _Reader(self._content, path)
+        reader = _Reader(self.content, path)
         if reader.bytes(4) != _MAGIC:
             raise CheckpointError(f"{path} is no GGUF file")
         version = reader.number("I")
         if version not in _VERSIONS:
             raise CheckpointError(f"{path} is a GGUF file of version {version}; served: 2 and 3")
         num_tensors, num_settings = reader.count(), reader.count()
-        settings: dict[str, Any] = {}
+        self.settings: dict[str, Any] = {}
         for _ in range(num_settings):
             name = reader.text()
-            settings[name] = reader.value(reader.number("I"))
-        self.settings: Mapping[str, Any] = settings
-        alignment = settings.get("general.alignment", _ALIGNMENT)
+            self.settings[name] = reader.value(reader.number("I"))
+        alignment = self.settings.get("general.alignment", _ALIGNMENT)
         if not isinstance(alignment, int) or not 1 <= alignment <= 2**20:
             raise CheckpointError(f"{path}: general.alignment cannot be {quoted(alignment)}")
-        entries = [self._entry(reader) for _ in range(num_tensors)]
+        self.entries = [self._entry(reader) for _ in range(num_tensors)]
         self.header_bytes = -(-reader.position // alignment) * alignment
-        self.tensors: Mapping[str, GgufTensor] = {
-            name: self._tensor(name, shape, kind, offset) for name, shape, kind, offset in entries
-        }
-
-    def rows(self, name: str) -> NDArray[np.uint8]:
-        """The bytes of a tensor, not copied."""
-        tensor = self.tensors[name]
-        return np.frombuffer(self._content, np.uint8, tensor.num_bytes, tensor.first)
 
     def _entry(self, reader: "_Reader") -> tuple[str, tuple[int, ...], int, int]:
         name, num_dims = reader.text(), reader.number("I")
@@ -80,11 +120,11 @@ class GgufFile:
         shape = tuple(int(reader.number("Q")) for _ in range(int(num_dims)))[::-1]
         return name, shape, int(reader.number("I")), int(reader.number("Q"))
 
-    def _tensor(self, name: str, shape: tuple[int, ...], kind: int, offset: int) -> GgufTensor:
+    def tensor(self, index: int, name: str, shape: tuple[int, ...], kind: int, offset: int) -> tuple[str, GgufTensor]:
+        """An entry of the header, checked. index: of this part."""
         block = BLOCKS.get(kind)
         if block is None:
-            served = ", ".join(each.name for each in BLOCKS.values())
-            theirs = OTHER_TYPES.get(kind, f"number {kind}")
+            theirs, served = OTHER_TYPES.get(kind, f"number {kind}"), ", ".join(each.name for each in BLOCKS.values())
             raise CheckpointError(f"{self.path}: tensor {quoted(name)} has data type {theirs}; served: {served}")
         if shape[-1] % block.size:
             raise CheckpointError(
@@ -92,9 +132,9 @@ class GgufFile:
             )
         num_bytes = math.prod(shape) // block.size * block.num_bytes
         first = self.header_bytes + offset
-        if first + num_bytes > len(self._content):
+        if first + num_bytes > len(self.content) or not num_bytes:
             raise CheckpointError(f"{self.path} is cut: tensor {quoted(name)} ends behind the file")
-        return GgufTensor(shape, block, first, num_bytes)
+        return name, GgufTensor(shape, block, index, first, num_bytes)
 
 
 class _Reader:

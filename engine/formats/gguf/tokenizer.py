@@ -23,21 +23,19 @@ _NAMES = {"bos": "bos_token", "eos": "eos_token", "unknown": "unk_token", "paddi
 def write_tokenizer(file: GgufFile, folder: Path) -> dict[str, Any]:
     """Write tokenizer.json; returns the values of tokenizer_config.json. Raises CheckpointError."""
     settings = ConfigReader(file.settings, file.path.name)
+    check_tokenizer(file)
     tokens = _texts(settings, "tokenizer.ggml.tokens")
     types = settings.get("tokenizer.ggml.token_type", list, [])
     special = _special_tokens(settings, tokens)
-    match settings.require("tokenizer.ggml.model", str):
-        case "gpt2":
-            splitting = _splitting(settings, file)
-            backend, adds_bos = _byte_level(settings, tokens, splitting), splitting.adds_bos
-        case "llama":
-            tokens = [
-                text.replace(" ", _SPACE) if kind == _USER_DEFINED else text
-                for text, kind in zip(tokens, types, strict=False)
-            ]
-            backend, adds_bos = _sentence_pieces(settings, tokens, types, special.get("unk_token")), True
-        case kind:
-            raise CheckpointError(f"{file.path.name}: tokenizers of kind {kind!r} are not served in GGUF files")
+    if settings.require("tokenizer.ggml.model", str) == "gpt2":
+        splitting = _splitting(settings, file)
+        backend, adds_bos = _byte_level(settings, tokens, splitting), splitting.adds_bos
+    else:
+        tokens = [
+            text.replace(" ", _SPACE) if kind == _USER_DEFINED else text
+            for text, kind in zip(tokens, types, strict=False)
+        ]
+        backend, adds_bos = _sentence_pieces(settings, tokens, types, special.get("unk_token")), True
     backend.add_tokens(
         [
             AddedToken(text, special=kind in (_CONTROL, _UNKNOWN), normalized=False)
@@ -53,6 +51,16 @@ def write_tokenizer(file: GgufFile, folder: Path) -> dict[str, Any]:
     backend.save(str(folder / "tokenizer.json"))
     template = settings.optional("tokenizer.chat_template", str)
     return special if template is None else {**special, "chat_template": template}
+
+
+def check_tokenizer(file: GgufFile) -> None:
+    """Raises CheckpointError for a kind of tokenizer that is not served."""
+    settings = ConfigReader(file.settings, file.path.name)
+    kind = settings.require("tokenizer.ggml.model", str)
+    if kind == "gpt2":
+        _splitting(settings, file)
+    elif kind != "llama":
+        raise CheckpointError(f"{file.path.name}: tokenizers of kind {kind!r} are not served in GGUF files")
 
 
 def _splitting(settings: ConfigReader, file: GgufFile) -> Splitting:
