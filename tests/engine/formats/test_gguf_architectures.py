@@ -1,5 +1,6 @@
 """GGUF files of all architectures: what the file computes is what the checkpoint computes that it was made from."""
 
+import itertools
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -87,7 +88,9 @@ CASES: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "granitehybrid": ("granite-hybrid", {**WIDE, "intermediate_size": 32, "shared_intermediate_size": 64}),
 }
 #: Those that are compared each time; the others take time and differ little from them.
-OFTEN = ("gemma3", "qwen3moe", "phi3", "gpt-oss", "deepseek2 (sigmoid)", "qwen35moe", "lfm2", "granitehybrid")
+OFTEN = ("gemma3", "qwen3moe", "gpt-oss", "deepseek2 (sigmoid)", "qwen35moe", "granitehybrid")
+OFTEN_IN_BLOCKS = {("gemma3", "Q5_0"), ("qwen35moe", "Q8_0"), ("gpt-oss", "MXFP4")}
+TYPES = ("Q8_0", "Q5_0", "Q4_1", "MXFP4")
 #: Without one here: llama.cpp's converter folds all factors into the weights of Falcon-H1, and its files of Nemotron-H
 #: differ in nothing but names from those of Granite 4 and DeepSeek.
 ELSEWHERE = {"falcon-h1", "nemotron_h", "nemotron_h_moe"}
@@ -102,8 +105,10 @@ def test_every_architecture_has_a_case() -> None:
     assert CASES.keys() | ELSEWHERE == ARCHITECTURES.keys()
 
 
-def often(names: object) -> list[Any]:
-    return [pytest.param(name, marks=[] if name in OFTEN else [pytest.mark.long]) for name in names]  # type: ignore[attr-defined]
+def marked(value: Any, *, is_often: bool) -> Any:
+    """A variant of a test, long unless it is compared each time."""
+    values = value if isinstance(value, tuple) else (value,)
+    return pytest.param(*values, marks=[] if is_often else [pytest.mark.long])
 
 
 def logits(folder: Path) -> torch.Tensor:
@@ -139,7 +144,7 @@ def check_all_taken(folder: Path) -> None:
     weights.check_all_taken(architecture.ignored)
 
 
-@pytest.mark.parametrize("name", often(CASES))
+@pytest.mark.parametrize("name", [marked(name, is_often=name in OFTEN) for name in CASES])
 def test_a_file_computes_what_its_checkpoint_computes(tmp_path: Path, name: str) -> None:
     checkpoint, made = written(tmp_path, name)
     check_all_taken(made)
@@ -147,14 +152,16 @@ def test_a_file_computes_what_its_checkpoint_computes(tmp_path: Path, name: str)
     torch.testing.assert_close(logits(made), wanted, atol=2e-4 * float(wanted.abs().max()), rtol=0)
 
 
-@pytest.mark.parametrize("kind", ["Q8_0", "Q5_0", pytest.param("Q4_1", marks=pytest.mark.long)])
-@pytest.mark.parametrize("name", often(CASES))
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [marked(case, is_often=case in OFTEN_IN_BLOCKS) for case in itertools.product(CASES, TYPES)],
+)
 def test_blocks_compute_what_they_stand_for(tmp_path: Path, name: str, kind: str) -> None:
     """Matrices in blocks, beside the same file with the numbers that the gguf package decodes from them."""
     block = gguf.GGMLQuantizationType[kind]
 
     def blocks(name: str, values: np.ndarray[Any, Any]) -> tuple[np.ndarray[Any, Any], Any]:
-        if values.ndim < 2 or values.shape[-1] % 32 or "conv1d" in name or "norm" in name:
+        if values.ndim < 2 or values.shape[-1] % 32 or any(part in name for part in ("conv1d", "norm", "bias")):
             return values, gguf.GGMLQuantizationType.F32
         return gguf.quantize(values, block), block
 
