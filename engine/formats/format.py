@@ -59,6 +59,15 @@ class FormatOfStacks(QuantisedFormat, Protocol):
         ...
 
 
+@runtime_checkable
+class FormatOfForms(QuantisedFormat, Protocol):
+    """A format that can say what a matrix is like without reading it."""
+
+    def form(self, tensors: Tensors, layer: str, outputs: int, inputs: int) -> QuantisedMatrix:
+        """A matrix of the form that `read` gives, with undefined codes and scales. Raises CheckpointError."""
+        ...
+
+
 def unpacked(words: torch.Tensor, bits: int) -> torch.Tensor:
     """int32 [R, n], codes of 4 or 8 bits with the lowest bits first -> uint8 [R, 32 / bits n]."""
     codes = words.contiguous().view(torch.uint8)

@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 
 from engine.errors import CheckpointError
-from engine.formats.format import FLOATS, FormatOfStacks, QuantisedFormat
+from engine.formats.format import FLOATS, FormatOfForms, FormatOfStacks, QuantisedFormat
 from engine.formats.gguf.checkpoint import Gguf, GgufCheckpoint
 from engine.formats.gguf.folder import WEIGHTS as GGUF_WEIGHTS
 from engine.formats.selection import read_format
@@ -144,7 +144,10 @@ class CheckpointWeights(AsStored):
     def _take_quantised(self, layer: str, out_features: Size, in_features: Size) -> QuantisedMatrix:
         assert self._format is not None
         outputs, inputs = full_size(out_features), full_size(in_features)
-        matrix = self._format.read(self._tensors, layer, outputs, inputs)
+        if self._has_matrices or not isinstance(self._format, FormatOfForms):
+            matrix = self._format.read(self._tensors, layer, outputs, inputs)
+        else:  # the operators hold the values
+            matrix = self._format.form(self._tensors, layer, outputs, inputs)
         return self._own_part(matrix, layer, out_features, in_features)
 
     def _own_part(self, matrix: QuantisedMatrix, layer: str, out_features: Size, in_features: Size) -> QuantisedMatrix:

@@ -165,7 +165,8 @@ def _mxfp4(raw: torch.Tensor) -> QuantisedMatrix:
 def _in_planes(raw: torch.Tensor, bits: int) -> torch.Tensor:
     """bytes [O, B, n] -> codes [O, B, 8 / bits n]: of 32 adjacent bytes each the lowest bits, then the next ones."""
     shifts = torch.arange(0, 8, bits, dtype=torch.uint8)[:, None]
-    return (raw.unflatten(-1, (-1, 1, 32)) >> shifts & (1 << bits) - 1).flatten(2)
+    planes: torch.Tensor = raw.unflatten(-1, (-1, 1, 32)) >> shifts & (1 << bits) - 1
+    return planes.flatten(2)
 
 
 def _with_minima(raw: torch.Tensor, codes: torch.Tensor, bits: int) -> QuantisedMatrix:

@@ -128,6 +128,16 @@ class GgufCheckpoint:
             whole = whole[place.change.rows(self._config, whole.shape[0])]
         return whole if place.change.columns is None else self._in_order(whole, place.change)
 
+    def form(self, name: str) -> QuantisedMatrix:
+        """What `matrix` is like, from a row of zeros: with undefined codes and scales, which take no memory."""
+        (outputs, inputs), place = self.shape_of(name), self._place(name)
+        block = self.file.tensors[place.tensors[0]].block
+        assert block.decode is not None
+        row = block.decode(torch.zeros((1, inputs // block.size, block.num_bytes), dtype=torch.uint8))
+        zeros = row.zeros if isinstance(row.zeros, int) else row.zeros.expand(outputs, -1)
+        whole = replace(row, codes=row.codes.expand(outputs, -1), scales=row.scales.expand(outputs, -1), zeros=zeros)
+        return whole if place.change.columns is None else self._in_order(whole, place.change)
+
     def _in_order(self, matrix: QuantisedMatrix, change: Change) -> QuantisedMatrix:
         """With other columns: whole groups are moved, where they stay together."""
         assert change.columns is not None
@@ -213,6 +223,10 @@ class Gguf:
     def read(self, tensors: Tensors, layer: str, outputs: int, inputs: int) -> QuantisedMatrix:
         """Blocks lie along the inputs."""
         return self.checkpoint.matrix(self._checked(tensors, layer, (outputs, inputs)))
+
+    def form(self, tensors: Tensors, layer: str, outputs: int, inputs: int) -> QuantisedMatrix:
+        """As FormatOfForms."""
+        return self.checkpoint.form(self._checked(tensors, layer, (outputs, inputs)))
 
     def read_stack(self, tensors: Tensors, layer: str, count: int, outputs: int, inputs: int) -> QuantisedStack:
         """As FormatOfStacks."""

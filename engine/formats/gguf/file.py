@@ -24,6 +24,7 @@ _MAX_COUNT = 2**20  #: settings, tensors, elements of a list
 _MAX_DIMS = 4
 _NUMBERS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
 _TEXT, _LIST = 8, 9
+_LENGTH = struct.Struct("<Q")
 _ALIGNMENT = 32
 #: Settings of files in several parts.
 _PART, _PARTS, _TENSORS = "split.no", "split.count", "split.tensors.count"
@@ -170,13 +171,31 @@ class _Reader:
         except UnicodeDecodeError:
             raise CheckpointError(f"{self._path} is damaged: a name is no text") from None
 
+    def _texts(self, count: int) -> list[str]:
+        """As that many calls of `text`, in a third of the time: vocabularies have 262,144."""
+        content, position, texts = self._content, self.position, []
+        size = len(content)
+        for _ in range(count):
+            first = position + _LENGTH.size
+            if first > size:
+                raise CheckpointError(f"{self._path} is cut inside its header")
+            position = first + _LENGTH.unpack_from(content, position)[0]
+            if position > size:
+                raise CheckpointError(f"{self._path} is cut inside its header")
+            try:
+                texts.append(content[first:position].decode())
+            except UnicodeDecodeError:
+                raise CheckpointError(f"{self._path} is damaged: a text of a setting is no text") from None
+        self.position = position
+        return texts
+
     def value(self, kind: int) -> Any:
         if kind == _TEXT:
             return self.text()
         if kind == _LIST:
             item, count = self.number("I"), self.count()
             if item == _TEXT:
-                return [self.text() for _ in range(count)]
+                return self._texts(count)
             if item in _NUMBERS:
                 layout = f"<{count}{_NUMBERS[item]}"
                 return list(struct.unpack(layout, self.bytes(struct.calcsize(layout))))
