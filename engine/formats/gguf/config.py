@@ -3,7 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
-from engine.formats.gguf.architectures import Architecture, architecture_in, named_in
+from engine.formats.gguf.architectures import architecture_in, named_in
+from engine.formats.gguf.families.shared import Architecture
 from engine.formats.gguf.file import GgufFile
 from engine.formats.gguf.settings import FileSettings, resolved
 
@@ -78,8 +79,8 @@ def _scaling(settings: FileSettings) -> Mapping[str, Any]:
         return {"rope_type": "longrope", "long_factor": factors, "short_factor": factors, "attention_factor": amplitude}
     if settings.has(_LONG) and settings.has(_SHORT):
         long, short = settings.numbers(_LONG), settings.numbers(_SHORT)
-        factors = {"long_factor": long, "short_factor": short}
-        return {"rope_type": "longrope", **factors, **known, "attention_factor": amplitude}
+        scaled = {"rope_type": "longrope", "long_factor": long, "short_factor": short}
+        return {**scaled, **known, "attention_factor": amplitude}
     match settings.get("rope.scaling.type", str, "none"):
         case "none":
             return {"rope_type": "default"}

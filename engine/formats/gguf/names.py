@@ -5,8 +5,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from engine.errors import CheckpointError
-from engine.formats.gguf.architectures import Architecture, named_in
+from engine.formats.gguf.architectures import named_in
 from engine.formats.gguf.changes import NOTHING, Change, Config
+from engine.formats.gguf.families.shared import Architecture
 from engine.formats.gguf.file import GgufFile
 
 _IN_LAYER = re.compile(r"blk\.(\d{1,6})\.([\w.]+)")

@@ -264,7 +264,8 @@ def _changed(
 
 
 def _paired(tensor: torch.Tensor, heads: int) -> torch.Tensor:
-    return tensor.unflatten(0, (heads, 2, -1)).transpose(1, 2).flatten(0, 2)
+    pairs: torch.Tensor = tensor.unflatten(0, (heads, 2, -1)).transpose(1, 2).flatten(0, 2)
+    return pairs
 
 
 def _tiled(config: Mapping[str, Any], name: str, tensor: torch.Tensor) -> torch.Tensor:
@@ -273,7 +274,8 @@ def _tiled(config: Mapping[str, Any], name: str, tensor: torch.Tensor) -> torch.
     channels = config["linear_value_head_dim"]
 
     def reorder(part: torch.Tensor, size: int) -> torch.Tensor:
-        return part.unflatten(0, (keys, values // keys, size)).transpose(0, 1).flatten(0, 2)
+        tiles: torch.Tensor = part.unflatten(0, (keys, values // keys, size)).transpose(0, 1).flatten(0, 2)
+        return tiles
 
     if "in_proj_qkv" in name or "conv1d" in name:
         first = 2 * keys * config["linear_key_head_dim"]

@@ -155,8 +155,8 @@ def test_runs_of_blanks_are_pieces_that_the_user_defined(tmp_path: Path) -> None
     pieces = ["<unk>", "<s>", "\u2581", "  ", "   ", "\u2581a", "a", *(f"<0x{byte:02X}>" for byte in range(256))]
     kinds = [2, 3, 1, 4, 4, 1, 1] + [6] * 256
     scores = [0.0, 0.0, -9.0, -1000.0, -1000.0, -1.0, -8.0] + [0.0] * 256
-    ids = {"unknown_token_id": 0, "bos_token_id": 1, "eos_token_id": 1}
-    given = {"scores": scores, "token_type": kinds, **ids}
+    special = {"unknown_token_id": 0, "bos_token_id": 1, "eos_token_id": 1}
+    given = {"scores": scores, "token_type": kinds, **special}
     tokenizer = tokenizer_in(tmp_path, tokenizer_of(pieces, model="llama", add_space_prefix=False, **given))
     for text, ids in {"  a": [3, 6], "     a": [4, 3, 6], " a": [5], "\u2581\u2581": [3], "a   a": [6, 4, 6]}.items():
         assert tokenizer.encode(text) == ids, repr(text)

@@ -1,6 +1,6 @@
 """Models of attention layers with mixtures of experts."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from engine.formats.gguf.changes import Change, alternating, computed, products_of_heads
 from engine.formats.gguf.families.shared import (
@@ -39,7 +39,7 @@ def _expert_groups(key: str) -> Setting:
 _EXPERTS_OF_LITE = 64
 
 
-def _latent(of_heads: str, of_older: str) -> Setting:
+def _latent(of_heads: str, of_older: str) -> Callable[[FileSettings], int]:
     """Channels of a head: newer files say the size of latent attention where older ones say that of heads."""
     return lambda settings: (
         settings.get(f"attention.{of_heads}", int, 0) or settings.require(f"attention.{of_older}", int)

@@ -83,7 +83,7 @@ def _within(name: str, values: Mapping[str, _T], *, as_keys: bool = False) -> di
 
 
 def _delta_layers(settings: FileSettings) -> list[str]:
-    """Of Qwen3-Next: the file lists the recurrent layers, or has attention in every fourth one."""
+    """What the layers of Qwen3-Next are: the file lists the recurrent ones, or every fourth one has attention."""
     listed = settings.optional("attention.recurrent_layers", list)
     interval = settings.get("full_attention_interval", int, 4)
     if listed is None:

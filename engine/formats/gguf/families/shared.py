@@ -22,9 +22,8 @@ class Architecture:
     rotates_part: bool = False  #: heads may be rotated in part
     is_latent: bool = False  #: latent attention: other sizes of keys and values than a head's
     window_base: float | None = None  #: layers with a window have a base of their own, by default this one
-    refuses: Mapping[str, object] = field(
-        default_factory=dict
-    )  #: settings of the file that have to have this value, if any
+    #: Settings of the file that have to have this value, if any.
+    refuses: Mapping[str, object] = field(default_factory=dict)
 
 
 TOP = {"/token_embd": "model.embed_tokens", "/output_norm": "model.norm", "/output": "lm_head"}
@@ -81,6 +80,7 @@ def experts(name: str, gate: str = "gate_proj", up: str = "up_proj", down: str =
 
 
 def shared_expert(name: str) -> dict[str, str]:
+    """The matrices of an expert for every token. name: of it."""
     return {f"ffn_{part}_shexp": f"{name}.{part}_proj" for part in ("gate", "up", "down")}
 
 
@@ -122,7 +122,7 @@ QWEN_EXPERT_CHANGES = {"mlp.shared_expert_gate": computed(lambda row: row.view(1
 
 QWEN_SHARED = {"shared_expert_intermediate_size": whole("expert_shared_feed_forward_length")}
 
-#: Of the mixtures of DeepSeek, GLM-4.5 and Nemotron 3.
+#: Settings of the mixtures that DeepSeek, GLM-4.5 and Nemotron 3 have.
 ROUTED = {
     "n_routed_experts": whole("expert_count"),
     "num_experts_per_tok": whole("expert_used_count"),
