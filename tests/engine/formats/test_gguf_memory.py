@@ -39,3 +39,17 @@ def test_memory_is_that_of_the_file(pack: Callable[[writer.Floats], writer.Packe
     x = torch.randn(3, INPUTS, generator=torch.Generator().manual_seed(4))
     wanted = x @ weights.T
     torch.testing.assert_close(multiply(x), wanted, atol=0.02 * float(wanted.abs().max()), rtol=0)
+
+
+@pytest.mark.parametrize("kind", ["Q4_1", "Q5_0", "Q5_1"])
+def test_memory_of_types_that_the_gguf_package_writes(kind: str) -> None:
+    gguf = pytest.importorskip("gguf")
+    number = gguf.GGMLQuantizationType[kind]
+    raw = gguf.quantize(np.random.default_rng(3).standard_normal((OUTPUTS, INPUTS), dtype=np.float32), number)
+    block = BLOCKS[number.value]
+    assert block.decode is not None
+    operators = choose_operators(torch.device("cpu"), torch.float32, 1, allow_compiled=True)
+    assert isinstance(operators, CppOperators)
+    memory = operators.weight_memory = PrivateMemory()
+    operators.linear(block.decode(torch.from_numpy(raw).view(OUTPUTS, -1, block.num_bytes)), None)
+    assert sum(span.num_bytes for span in memory.spans) <= 1.13 * raw.nbytes
