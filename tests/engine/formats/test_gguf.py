@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import gguf
 import numpy as np
 import pytest
 import torch
@@ -165,7 +166,6 @@ def test_runs_of_blanks_are_pieces_that_the_user_defined(tmp_path: Path) -> None
 
 def test_a_file_in_parts_is_the_file(tmp_path: Path) -> None:
     """Its parts have links beside that of the first one; without one of them the file is refused."""
-    gguf = pytest.importorskip("gguf")
     file, _ = write(tmp_path, "llama", "llama", is_plain=True)
     whole = GgufFile(file)
     parts = gguf.GGUFWriter(tmp_path / "split.gguf", "llama", split_max_tensors=8)

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import gguf
 import numpy as np
 import pytest
 import torch
@@ -16,10 +17,8 @@ from engine.models.config_reader import ConfigReader
 from engine.models.registry import architecture_of
 from tests.engine.checkpoints import CONTEXT, save
 from tests.engine.chunked_logits import chunked_logits
+from tests.engine.formats import gguf_converter as converter
 from tests.engine.stepper import random_prompt
-
-gguf = pytest.importorskip("gguf")
-converter = pytest.importorskip("tests.engine.formats.gguf_converter")
 
 PROMPT = random_prompt(7, 30)
 #: Sizes of which rows are whole blocks of 32, and settings that files do not hold replaced by the published ones.

@@ -1,12 +1,11 @@
 """Blocks of GGUF files mean what the gguf package decodes from them."""
 
+import gguf
 import numpy as np
 import pytest
 import torch
 
 from engine.formats.gguf.blocks import BLOCKS, OTHER_TYPES
-
-gguf = pytest.importorskip("gguf")
 
 QUANTISED = [number for number, block in BLOCKS.items() if block.decode is not None]
 #: Weights are scale * code - minimum there, and scale * (code - zero) here: equal up to rounding.

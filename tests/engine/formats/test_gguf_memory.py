@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+import gguf
 import numpy as np
 import pytest
 import torch
@@ -43,7 +44,6 @@ def test_memory_is_that_of_the_file(pack: Callable[[writer.Floats], writer.Packe
 
 @pytest.mark.parametrize("kind", ["Q4_1", "Q5_0", "Q5_1"])
 def test_memory_of_types_that_the_gguf_package_writes(kind: str) -> None:
-    gguf = pytest.importorskip("gguf")
     number = gguf.GGMLQuantizationType[kind]
     raw = gguf.quantize(np.random.default_rng(3).standard_normal((OUTPUTS, INPUTS), dtype=np.float32), number)
     block = BLOCKS[number.value]
