@@ -66,7 +66,9 @@ class Tokenizer:
         backend.no_truncation()
         names = dict(special_tokens or {})
         self._backend = backend
-        self._to_bytes, self.strips_first_space = byte_decoder(json.loads(backend.to_str()).get("decoder"))
+        # Its state is its JSON. That of the whole tokenizer takes a second for 262,144 tokens.
+        decoder = None if backend.decoder is None else json.loads(backend.decoder.__getstate__())
+        self._to_bytes, self.strips_first_space = byte_decoder(decoder)
         self.eos_token_ids = eos_token_ids
         self.vocab_size: int = backend.get_vocab_size(with_added_tokens=True)
         self.bos_token_id: int | None = backend.token_to_id(names["bos_token"]) if "bos_token" in names else None
