@@ -242,6 +242,11 @@ class Operators(Protocol):
         ...
 
     @property
+    def bits_per_weight(self) -> float | None:
+        """Of the layers' weights that were rounded here, with their scales; None: none were."""
+        ...
+
+    @property
     def state_kernels(self) -> StateKernels:
         """Kernels of recurrent layers."""
         ...

@@ -191,17 +191,25 @@ def joined(matrices: Sequence[QuantisedMatrix]) -> QuantisedMatrix | None:
     return replace(first, codes=codes, scales=scales, zeros=zeros)
 
 
-def quantised(weight: torch.Tensor, bits: int, group_size: int) -> QuantisedMatrix:
-    """weight [O, I] rounded: by groups of that size (a smaller divisor of I where it does not fit). Codes of 8 bits are
-    symmetric. Codes of 4 bits have a zero point, and of several ranges, from the group's own down to 0.8 of it, the
-    one with the smallest sum of squared errors."""
+def quantised(
+    weight: torch.Tensor, bits: int, group_size: int, importance: torch.Tensor | None = None
+) -> QuantisedMatrix:
+    """weight [O, I] rounded: by groups of that size (a smaller divisor of I where it does not fit).
+
+    Codes of 8 bits are symmetric. Fewer bits have the scale and the minimum with the smallest sum of squared errors, each
+    times importance [I] and the root of the mean square of its group plus its own: large weights count more, as large
+    inputs do. For several steps of the group's range codes are chosen, and then the best scale and minimum for these by
+    least squares (as llama.cpp does for its K-quants). importance: mean squares of the inputs; None: all the same.
+    """
     group_size = math.gcd(group_size, weight.shape[1])
+    factors = torch.ones(weight.shape[1]) if importance is None else importance
+    factors = factors.to(weight.device, torch.float32).view(-1, group_size)
     codes: list[torch.Tensor] = []
     scales: list[torch.Tensor] = []
     zeros: list[torch.Tensor] = []
     for rows in weight.split(_ROWS):
         groups = rows.float().view(len(rows), -1, group_size)
-        found = _symmetric(groups) if bits == 8 else _with_zero_points(groups)
+        found = _symmetric(groups) if bits == 8 else _of_least_error(groups, bits, factors)
         for results, result in zip((codes, scales, zeros), found, strict=True):
             results.append(result)
     zero_points: torch.Tensor | int = 128 if bits == 8 else torch.cat(zeros)
@@ -214,8 +222,8 @@ def hollow(shape: torch.Size, bits: int, group_size: int) -> QuantisedMatrix:
     return QuantisedMatrix(codes, scales, bits, 128 if bits == 8 else torch.empty_like(scales))
 
 
-_SHRINKS = (1.0, 0.93, 0.86, 0.8)
 _LEAST_SCALE = 1e-30
+_CANDIDATES = 21  #: steps of a group's range that are tried: kCandidates in rounding.cpp
 
 
 def _symmetric(groups: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -225,30 +233,35 @@ def _symmetric(groups: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.
     return codes.to(torch.uint8), scales, torch.full_like(scales, 128.0)
 
 
-def _with_zero_points(groups: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """As _symmetric, with codes of 4 bits. The range holds zero, so that zero is a code."""
-    low, high = groups.amin(dim=2).clamp(max=0), groups.amax(dim=2).clamp(min=0)
-    best: tuple[torch.Tensor, torch.Tensor, torch.Tensor] | None = None
-    least = torch.full_like(low, torch.inf)
-    for shrink in _SHRINKS:
-        scales = ((high - low) * (shrink / 15)).clamp_(min=_LEAST_SCALE)
-        zeros = (-low * shrink / scales).round_()
-        codes = (groups / scales[:, :, None]).round_().add_(zeros[:, :, None]).clamp_(0, 15)
-        errors = ((codes - zeros[:, :, None]) * scales[:, :, None] - groups).square_().sum(dim=2)
-        is_better = errors < least
-        least = torch.where(is_better, errors, least)
-        new = (codes, scales, zeros)
-        best = (
-            new
-            if best is None
-            else (
-                torch.where(is_better[:, :, None], codes, best[0]),
-                torch.where(is_better, scales, best[1]),
-                torch.where(is_better, zeros, best[2]),
-            )
+def _of_least_error(
+    groups: torch.Tensor, bits: int, factors: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """As _symmetric, with codes of `bits` bits; factors [G, size]. The same search as round_group in rounding.cpp."""
+    largest = (1 << bits) - 1
+    low, high = groups.amin(dim=2), groups.amax(dim=2)
+    span, shifted = high - low, groups - low[:, :, None]
+    weights = factors * (groups.square().mean(dim=2, keepdim=True) + groups.square()).sqrt_()
+    weighted = weights * groups
+    sum_t, sum_w = (part.sum(dim=2).double() for part in (weights, weighted))
+    inverse = torch.zeros_like(low)  # of groups whose weights are all the same: code 0 is that weight
+    step, bottom = low.abs().clamp_(min=_LEAST_SCALE).double(), low.double()
+    most = torch.full_like(step, -torch.inf)
+    for candidate in range(_CANDIDATES):
+        tried = (largest - 1.0 + 0.1 * candidate) / span.clamp(min=_LEAST_SCALE)
+        codes = (shifted * tried[:, :, None] + 0.5).floor_().clamp_(max=largest)
+        products = weights * codes
+        sum_q, sum_qq = products.sum(dim=2).double(), (products * codes).sum(dim=2).double()
+        sum_qw = (weighted * codes).sum(dim=2).double()
+        spread = sum_t * sum_qq - sum_q.square()
+        scale, least = (sum_t * sum_qw - sum_w * sum_q) / spread, (sum_qq * sum_w - sum_q * sum_qw) / spread
+        gained = scale * sum_qw + least * sum_w  # the error is that of zeros, less this
+        is_better = (span > _LEAST_SCALE) & (spread > 0) & (scale > 0) & (gained > most)
+        inverse, step, bottom, most = (
+            torch.where(is_better, new, old)
+            for new, old in ((tried, inverse), (scale, step), (least, bottom), (gained, most))
         )
-    assert best is not None
-    return best[0].to(torch.uint8), best[1], best[2]
+    codes = (shifted * inverse[:, :, None] + 0.5).floor_().clamp_(max=largest)
+    return codes.to(torch.uint8), step.float(), (-bottom / step).float()
 
 
 def _rows(tensor: torch.Tensor, ranges: Sequence[Range]) -> torch.Tensor:
