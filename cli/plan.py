@@ -97,6 +97,7 @@ def plan(
         if value not in choices:
             raise CliError(f"{flag} must be one of {', '.join(choices)}, not {value!r}")
     from engine.models.stored_layers import adapter_bytes, layers_from_config  # imports torch
+    from engine.models.weight_sizes import weight_bytes
 
     def layers_of(name: str, config: Mapping[str, Any]) -> ModelLayers:
         try:
@@ -128,15 +129,18 @@ def plan(
         )
         capacity = report.capacity(int(pool_gib * _GIB), model_layers.max_model_len)
         bytes_each = adapter_bytes(config, max_adapter_rank, dtype=dtype) if max_adapters else 0
+        weights = weight_bytes(config) if model_layers.is_served else {}
     except (CheckpointError, ValueError) as error:
         raise CliError(f"{name}: {error}") from None
     if as_json:
-        data = _as_data(name, report, capacity, model_layers)
+        data = {**_as_data(name, report, capacity, model_layers), "weights_bytes": weights}
         if max_adapters:
             data["adapters"] = {"count": max_adapters, "rank": max_adapter_rank, "bytes_each": bytes_each}
         print(json.dumps(data, indent=2))
         return
     _print_tables(name, report, capacity, model_layers)
+    if weights:
+        print(f"Weights: {weights_line(weights)} (int8 and int4: --weights, on a CPU; a tied embedding is kept once).")
     if max_adapters:
         print(
             f"{max_adapters} adapters of rank {max_adapter_rank} on all layers take {_size(max_adapters * bytes_each)} "
@@ -292,6 +296,11 @@ def _print_tables(name: str, report: PlanReport, capacity: Capacity, layers: Mod
         console.print(_NOT_SERVED)
     elif layers.through_transformers:
         console.print(_THROUGH_TRANSFORMERS)
+
+
+def weights_line(weights: Mapping[str, int]) -> str:
+    """What weights take in each data type: "bfloat16 511.36 MiB, int8 263.72 MiB"."""
+    return ", ".join(f"{name} {_size(num_bytes)}" for name, num_bytes in weights.items())
 
 
 def _alike(types: Iterable[LayerType]) -> list[list[LayerType]]:

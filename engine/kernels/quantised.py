@@ -196,10 +196,10 @@ def quantised(
 ) -> QuantisedMatrix:
     """weight [O, I] rounded: by groups of that size (a smaller divisor of I where it does not fit).
 
-    Codes of 8 bits are symmetric. Fewer bits have the scale and the minimum with the smallest sum of squared errors, each
-    times importance [I] and the root of the mean square of its group plus its own: large weights count more, as large
-    inputs do. For several steps of the group's range codes are chosen, and then the best scale and minimum for these by
-    least squares (as llama.cpp does for its K-quants). importance: mean squares of the inputs; None: all the same.
+    Codes of 8 bits are symmetric. Fewer bits have the scale and the minimum with the smallest sum of squared errors,
+    each times importance [I] and the root of its square plus the group's mean square: errors of large weights and of
+    large inputs count more. Several steps of the group's range give codes, and least squares the scale and minimum for
+    these (as llama.cpp does for its K-quants). importance: mean squares of the inputs; None: all the same.
     """
     group_size = math.gcd(group_size, weight.shape[1])
     factors = torch.ones(weight.shape[1]) if importance is None else importance
@@ -214,6 +214,35 @@ def quantised(
             results.append(result)
     zero_points: torch.Tensor | int = 128 if bits == 8 else torch.cat(zeros)
     return QuantisedMatrix(torch.cat(codes).view(weight.shape), torch.cat(scales), bits, zero_points)
+
+
+@dataclass(frozen=True, slots=True)
+class RoundedForm:
+    """How a matrix is rounded on CPU when it is loaded."""
+
+    bits: int  #: of a code
+    group_size: int  #: inputs that share a scale, and a minimum where codes are not symmetric
+
+    @classmethod
+    def int8(cls, num_inputs: int) -> Self:
+        """Of all weights of "int8", and of heads and tied embeddings of "int4"."""
+        group_size = math.gcd(_ROUNDED_GROUP, num_inputs)
+        return cls(8, group_size if group_size >= _LEAST_GROUP else num_inputs)
+
+    @classmethod
+    def int4(cls, num_inputs: int) -> Self:
+        """Of the layers of "int4": 5.5 bits a weight. 4 bits in small groups, where codes of 5 would take a byte."""
+        group_size = cls.int8(num_inputs).group_size
+        return cls(4 if group_size % _LEAST_GROUP_OF_5_BITS else 5, group_size)
+
+    @property
+    def bits_per_weight(self) -> float:
+        """With the scales."""
+        return self.bits + _SCALE_BITS * (1 if self.bits == 8 else 2) / self.group_size
+
+
+_ROUNDED_GROUP, _LEAST_GROUP, _LEAST_GROUP_OF_5_BITS = 64, 8, 32
+_SCALE_BITS = 16  #: of a scale, and of a minimum
 
 
 def hollow(shape: torch.Size, bits: int, group_size: int) -> QuantisedMatrix:

@@ -28,8 +28,8 @@ from engine.text.tokenizer import Tokenizer
 
 _log = logging.getLogger(__name__)
 
-#: Larger models are rounded without: reading the text takes seconds per billion parameters, and their 16-bit weights are
-#: what the machine may have no memory for.
+#: Larger models are rounded without: reading the text takes seconds per billion parameters, and the machine may have no
+#: memory for their 16-bit weights.
 MAX_PARAMETERS = 4_000_000_000
 _PIECE_TOKENS = 256  #: of a sequence of the text
 
@@ -65,7 +65,8 @@ class _Watching(CppOperators):
         return self._plain.head(weight, bias)
 
     def measured(self) -> list[torch.Tensor | None]:
-        """The importance of the inputs of each matrix, relative to the mean, [in] float32; None: it had no inputs, or infinite ones."""
+        """The importance of the inputs of each matrix, [in] float32, 1 on average; None: it had none, or infinite
+        ones."""
         found: list[torch.Tensor | None] = []
         for sums in self._sums:
             mean = float(sums.mean())

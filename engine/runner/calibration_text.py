@@ -7,14 +7,14 @@ once, a whole wooden bridge. In 1887 the council decided to build one of stone. 
 had been planned; the mayor lost his office over it. The bridge still stands.
 
 "Have you read the letter?" she asked.
-"Twice. I don't believe a word of it," said Thomas, and put his cup down. "Nobody sells a house like that for so little."
+"Twice. I don't believe a word of it," said Thomas, and put his cup down. "Nobody sells a house for so little."
 "Perhaps they need the money."
 "Perhaps. Or perhaps the roof is about to fall in. Let's go and look before we sign anything."
 
-Photosynthesis is the process by which plants, algae and some bacteria turn light into chemical energy. Carbon dioxide \
-and water are converted into sugar, and oxygen is released: 6 CO2 + 6 H2O -> C6H12O6 + 6 O2. Chlorophyll absorbs mostly \
-red and blue light, which is why leaves look green. The first stage needs light; the second, called the Calvin cycle, \
-does not.
+Photosynthesis is the process by which plants, algae and some bacteria turn light into chemical energy. Carbon \
+dioxide and water are converted into sugar, and oxygen is released: 6 CO2 + 6 H2O -> C6H12O6 + 6 O2. Chlorophyll \
+absorbs mostly red and blue light, which is why leaves look green. The first stage needs light; the second, called \
+the Calvin cycle, does not.
 
 How do I make pancakes?
 1. Mix 200 g of flour, two eggs, 400 ml of milk and a pinch of salt until there are no lumps.
@@ -44,8 +44,8 @@ A train leaves at 9:15 and travels 210 miles at 70 miles an hour. When does it a
 it arrives at 12:15. If it stops twice for five minutes, it arrives at 12:25.
 
 Die Sitzung begann um acht Uhr, und niemand wusste, wie lange sie dauern würde. Le marché ouvre tôt le matin; on y \
-trouve du pain, des fruits et du fromage. El perro duerme bajo la mesa mientras llueve. 今天天气很好，我们去公园散步吧。\
-東京は日本の首都です。 Москва стоит на берегах одноимённой реки.
+trouve du pain, des fruits et du fromage. El perro duerme bajo la mesa mientras llueve. Il treno per Roma parte alle \
+nove; hai già comprato i biglietti? 今天我们去公园散步 東京は日本の首都です 오늘은 날씨가 좋습니다
 
 The court held that the contract was void, because neither party had been able to read the clause when it was signed. \
 The appeal was dismissed with costs. Shares fell by 3.4% on Tuesday after the company warned that its profit for the \

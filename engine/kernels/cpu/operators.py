@@ -4,7 +4,6 @@ layers: state_kernels.py), for float32 and bfloat16 on CPU.
 Every result depends on its own row only, to the last bit: not on other rows, their number, or the number of threads.
 """
 
-import math
 from collections.abc import Iterator, Sequence
 
 import torch
@@ -29,14 +28,8 @@ from engine.kernels.operators import (
     Routing,
     WorkTimer,
 )
-from engine.kernels.quantised import Matrix, QuantisedMatrix, hollow, quantised
+from engine.kernels.quantised import Matrix, QuantisedMatrix, RoundedForm, hollow, quantised
 
-#: Inputs that share a scale where weights are rounded.
-_GROUP = 64
-#: Bits of "int4". 5 with scale and minimum are 5.5 a weight; of small groups, whose codes of 5 bits would take a byte, 4.
-_INT4_BITS, _BITS_OF_SMALL_GROUPS, _SMALL_GROUP = 5, 4, 32
-_SCALE_BITS = 16  #: of a scale, and of a minimum
-_LEAST_GROUP = 8
 _ROUNDED_ROWS = 4096  #: outputs that are in float32 at once while they are rounded
 
 
@@ -59,7 +52,7 @@ class CppOperators:
         self.weight_memory: WeightMemory = PrivateMemory()  #: where matrices are packed from now on
         #: Of the inputs of matrices that `linear` will round to int4, in that order: as `quantised`. None: not known.
         self.importance: Iterator[torch.Tensor | None] | None = None
-        self._rounded_weights = self._rounded_bits = 0  # of layers, which are those that `linear` rounds
+        self._rounded_weights, self._rounded_bits = 0, 0.0  # of layers, which are those that `linear` rounds
         self._unpack_rows = library.function("unpack_rows", dtype)
         self._argmax = library.function("argmax", dtype)
         self._draw = {each: library.function("draw", each) for each in (torch.float32, torch.bfloat16)}
@@ -175,38 +168,35 @@ class CppOperators:
 
     def _layer(self, weight: torch.Tensor) -> Matrix:
         """The weight of a layer, rounded where weights are."""
-        if not self._has_int4_weights:
-            rounded = self._in_8_bits(weight)
-        else:
-            group = _group_of(weight)
-            bits = _BITS_OF_SMALL_GROUPS if group % _SMALL_GROUP else _INT4_BITS
-            importance = None if self.importance is None else next(self.importance)
-            rounded = self._searched(weight, bits, group, importance)
-        if isinstance(rounded, QuantisedMatrix):
-            scale_bits = rounded.scales.numel() * _SCALE_BITS * (1 if isinstance(rounded.zeros, int) else 2)
-            self._rounded_weights += weight.numel()
-            self._rounded_bits += weight.numel() * rounded.bits + scale_bits
-        return rounded
+        if not self._rounding:
+            return weight
+        form = (RoundedForm.int4 if self._has_int4_weights else RoundedForm.int8)(weight.shape[1])
+        self._rounded_weights += weight.numel()
+        self._rounded_bits += weight.numel() * form.bits_per_weight
+        if form.bits == 8:
+            return self._in_8_bits(weight)
+        importance = None if self.importance is None else next(self.importance)
+        return self._searched(weight, form, importance)
 
     def _in_8_bits(self, weight: Matrix) -> Matrix:
         """The weight with symmetric codes of 8 bits where weights are rounded; one that is quantised stays as it is."""
         if isinstance(weight, QuantisedMatrix) or not self._rounding:
             return weight
-        group = _group_of(weight)
-        return hollow(weight.shape, 8, group) if self.weight_memory.is_filled else quantised(weight, 8, group)
+        form = RoundedForm.int8(weight.shape[1])
+        if self.weight_memory.is_filled:
+            return hollow(weight.shape, form.bits, form.group_size)
+        return quantised(weight, form.bits, form.group_size)
 
-    def _searched(
-        self, weight: torch.Tensor, bits: int, group: int, importance: torch.Tensor | None
-    ) -> QuantisedMatrix:
+    def _searched(self, weight: torch.Tensor, form: RoundedForm, importance: torch.Tensor | None) -> QuantisedMatrix:
         """As `quantised`, without values where weight_memory holds them already."""
-        matrix = hollow(weight.shape, bits, group)
+        matrix = hollow(weight.shape, form.bits, form.group_size)
         if not self.weight_memory.is_filled and isinstance(matrix.zeros, torch.Tensor):
-            for rows in torch.arange(len(weight)).split(_ROUNDED_ROWS):
-                first, exact = int(rows[0]), weight[rows[0] : rows[-1] + 1].float().contiguous()
+            for first in range(0, len(weight), _ROUNDED_ROWS):
+                exact = weight[first : first + _ROUNDED_ROWS].float().contiguous()
                 self.library.round_groups(
                     exact.data_ptr(), 0 if importance is None else importance.data_ptr(),
                     *(part[first:].data_ptr() for part in (matrix.codes, matrix.scales, matrix.zeros)),
-                    *exact.shape, group, bits, self.library.num_threads,
+                    *exact.shape, form.group_size, form.bits, self.library.num_threads,
                 )  # fmt: skip
         return matrix
 
@@ -258,9 +248,3 @@ class CppOperators:
             len(token_ids), scores.shape[1], self.library.num_threads,
         )  # fmt: skip
         return token_ids
-
-
-def _group_of(weight: torch.Tensor) -> int:
-    """Inputs of a group: all of them where only tiny groups would fit."""
-    group = math.gcd(_GROUP, weight.shape[1])
-    return group if group >= _LEAST_GROUP else weight.shape[1]
