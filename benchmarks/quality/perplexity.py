@@ -7,8 +7,8 @@ MODEL: a folder, a hub id or a GGUF file. Each row is a process of its own. Diff
 the first row; +- is their standard error. Without --text five pages of this repository are read, which change with it.
 
 --peers adds rows of the same float weights rounded by the quantisers of the `gguf` package, where that is installed
-(PyPI gguf, 0.19): all matrices of layers in that type, embedding and head in Q8_0. They are dequantised again and run in
-float32, so these rows have no speed and no memory.
+(PyPI gguf, 0.19): all matrices of layers in that type, embedding and head in Q8_0. They are dequantised again and run
+in float32, so these rows have no speed and no memory.
 """
 
 import argparse

@@ -204,16 +204,15 @@ def quantised(
     group_size = math.gcd(group_size, weight.shape[1])
     factors = torch.ones(weight.shape[1]) if importance is None else importance
     factors = factors.to(weight.device, torch.float32).view(-1, group_size)
-    codes: list[torch.Tensor] = []
-    scales: list[torch.Tensor] = []
-    zeros: list[torch.Tensor] = []
-    for rows in weight.split(_ROWS):
-        groups = rows.float().view(len(rows), -1, group_size)
-        found = _symmetric(groups) if bits == 8 else _of_least_error(groups, bits, factors)
-        for results, result in zip((codes, scales, zeros), found, strict=True):
-            results.append(result)
-    zero_points: torch.Tensor | int = 128 if bits == 8 else torch.cat(zeros)
-    return QuantisedMatrix(torch.cat(codes).view(weight.shape), torch.cat(scales), bits, zero_points)
+    matrix = hollow(weight.shape, bits, group_size, weight.device)
+    for first in range(0, len(weight), _ROWS):
+        rows = slice(first, first + _ROWS)
+        groups = weight[rows].float().view(-1, *factors.shape)
+        codes, matrix.scales[rows], zeros = _symmetric(groups) if bits == 8 else _of_least_error(groups, bits, factors)
+        matrix.codes[rows] = codes.flatten(1)
+        if isinstance(matrix.zeros, torch.Tensor):
+            matrix.zeros[rows] = zeros
+    return matrix
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,9 +244,10 @@ _ROUNDED_GROUP, _LEAST_GROUP, _LEAST_GROUP_OF_5_BITS = 64, 8, 32
 _SCALE_BITS = 16  #: of a scale, and of a minimum
 
 
-def hollow(shape: torch.Size, bits: int, group_size: int) -> QuantisedMatrix:
-    """A matrix of the form that `quantised` gives, with undefined values."""
-    codes, scales = torch.empty(shape, dtype=torch.uint8), torch.empty(shape[0], shape[1] // group_size)
+def hollow(shape: torch.Size, bits: int, group_size: int, device: torch.device | None = None) -> QuantisedMatrix:
+    """A matrix of the form that `quantised` gives, with undefined values. device: None: the CPU."""
+    codes = torch.empty(shape, dtype=torch.uint8, device=device)
+    scales = torch.empty(shape[0], shape[1] // group_size, device=device)
     return QuantisedMatrix(codes, scales, bits, 128 if bits == 8 else torch.empty_like(scales))
 
 

@@ -2,6 +2,7 @@
 
 import logging
 import time
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -288,7 +289,7 @@ def _build(
             reason = _why_not_calibrated(architecture, checkpoint, quantised_by, group)
             if reason is None:
                 found = importance_of(lambda watching: build(watching, True, None), operators, config, tokenizer)
-                operators.importance = iter(found)
+                operators.importance = deque(found)
             else:
                 _log.info("weights are rounded without a look at the layers' inputs: %s", reason)
         return build(operators, has_matrices, points)

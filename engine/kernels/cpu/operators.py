@@ -4,7 +4,8 @@ layers: state_kernels.py), for float32 and bfloat16 on CPU.
 Every result depends on its own row only, to the last bit: not on other rows, their number, or the number of threads.
 """
 
-from collections.abc import Iterator, Sequence
+from collections import deque
+from collections.abc import Sequence
 
 import torch
 import torch.nn.functional as F
@@ -51,7 +52,7 @@ class CppOperators:
         self.has_int8_weights = has_int8_weights
         self.weight_memory: WeightMemory = PrivateMemory()  #: where matrices are packed from now on
         #: Of the inputs of matrices that `linear` will round to int4, in that order: as `quantised`. None: not known.
-        self.importance: Iterator[torch.Tensor | None] | None = None
+        self.importance: deque[torch.Tensor | None] | None = None
         self._rounded_weights, self._rounded_bits = 0, 0.0  # of layers, which are those that `linear` rounds
         self._unpack_rows = library.function("unpack_rows", dtype)
         self._argmax = library.function("argmax", dtype)
@@ -175,8 +176,7 @@ class CppOperators:
         self._rounded_bits += weight.numel() * form.bits_per_weight
         if form.bits == 8:
             return self._in_8_bits(weight)
-        importance = None if self.importance is None else next(self.importance)
-        return self._searched(weight, form, importance)
+        return self._searched(weight, form)
 
     def _in_8_bits(self, weight: Matrix) -> Matrix:
         """The weight with symmetric codes of 8 bits where weights are rounded; one that is quantised stays as it is."""
@@ -187,10 +187,11 @@ class CppOperators:
             return hollow(weight.shape, form.bits, form.group_size)
         return quantised(weight, form.bits, form.group_size)
 
-    def _searched(self, weight: torch.Tensor, form: RoundedForm, importance: torch.Tensor | None) -> QuantisedMatrix:
+    def _searched(self, weight: torch.Tensor, form: RoundedForm) -> QuantisedMatrix:
         """As `quantised`, without values where weight_memory holds them already."""
         matrix = hollow(weight.shape, form.bits, form.group_size)
         if not self.weight_memory.is_filled and isinstance(matrix.zeros, torch.Tensor):
+            importance = None if self.importance is None else self.importance.popleft()
             for first in range(0, len(weight), _ROUNDED_ROWS):
                 exact = weight[first : first + _ROUNDED_ROWS].float().contiguous()
                 self.library.round_groups(

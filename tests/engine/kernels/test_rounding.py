@@ -2,6 +2,7 @@
 8 bits."""
 
 import math
+from collections import deque
 
 import pytest
 import torch
@@ -57,7 +58,7 @@ def test_the_search_in_cpp_is_the_one_in_torch(instruction_set: str, has_importa
     weight[3], weight[4, : form.group_size] = 0.0, 0.25
     importance = torch.rand(inputs) + 0.01 if has_importance else None
     operators = CppOperators(library(instruction_set), torch.float32, has_int4_weights=True)
-    operators.importance = None if importance is None else iter([importance])
+    operators.importance = None if importance is None else deque([importance])
     found = operators._layer(weight)
     assert isinstance(found, QuantisedMatrix)
     wanted = quantised(weight, form.bits, form.group_size, importance)
