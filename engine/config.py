@@ -114,7 +114,7 @@ class EngineConfig:
     weights: Annotated[
         Literal["auto", "int8", "int4"],
         Setting(
-            "Data type of linear weights, rounded when they are loaded. auto: the checkpoint's. int8: 8.25 bits a "
+            "Data type of linear weights, rounded when they are loaded. auto: the checkpoint's. int8: 8.1 bits a "
             "weight; faster, hardly less exact. int4: 5.5 bits on CPU, 4.5 on CUDA, the output head 8; smaller, and "
             "less exact"
         ),

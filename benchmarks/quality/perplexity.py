@@ -114,7 +114,7 @@ def measured(row: Row) -> dict[str, Any]:
     """One row: losses, and if asked for speed and memory. Runs in a process of its own."""
     from engine import LLM, SamplingParams
 
-    context = max(map(len, row.pieces)) + _PROMPT_TOKENS + _ANSWER_TOKENS
+    context = 1 + max(*map(len, row.pieces), _PROMPT_TOKENS + _ANSWER_TOKENS)
     with LLM(
         row.model, max_model_len=context, kv_cache_bytes=_POOL_BYTES, enable_prefix_caching=False, **row.settings
     ) as llm:

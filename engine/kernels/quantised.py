@@ -31,6 +31,8 @@ class QuantisedMatrix:
     book: torch.Tensor | None = None  #: float32 [2^bits]: value(u); None: u itself
     order: torch.Tensor | None = None  #: int64 [I]: the input that a column belongs to; None: the same
     dtype: torch.dtype = torch.float32  #: of the weights where they are computed
+    #: Most inputs whose activations share a scale where these are rounded, too; None: as many as the product allows.
+    block_size: int | None = None
 
     @property
     def shape(self) -> torch.Size:
@@ -221,18 +223,24 @@ class RoundedForm:
 
     bits: int  #: of a code
     group_size: int  #: inputs that share a scale, and a minimum where codes are not symmetric
+    block_size: int  #: as of QuantisedMatrix
+
+    @classmethod
+    def head(cls, num_inputs: int) -> Self:
+        """Of heads, tied embeddings and scores of experts. Small blocks: they cost little in one product of few rows,
+        and errors of logits weigh much."""
+        return cls(8, _group_of(128, num_inputs), 32)
 
     @classmethod
     def int8(cls, num_inputs: int) -> Self:
-        """Of all weights of "int8", and of heads and tied embeddings of "int4"."""
-        group_size = math.gcd(_ROUNDED_GROUP, num_inputs)
-        return cls(8, group_size if group_size >= _LEAST_GROUP else num_inputs)
+        """Of the layers of "int8"."""
+        return cls(8, _group_of(128, num_inputs), 64)
 
     @classmethod
     def int4(cls, num_inputs: int) -> Self:
         """Of the layers of "int4": 5.5 bits a weight. 4 bits in small groups, where codes of 5 would take a byte."""
-        group_size = cls.int8(num_inputs).group_size
-        return cls(4 if group_size % _LEAST_GROUP_OF_5_BITS else 5, group_size)
+        group_size = _group_of(64, num_inputs)
+        return cls(4 if group_size % _LEAST_GROUP_OF_5_BITS else 5, group_size, 64)
 
     @property
     def bits_per_weight(self) -> float:
@@ -240,8 +248,14 @@ class RoundedForm:
         return self.bits + _SCALE_BITS * (1 if self.bits == 8 else 2) / self.group_size
 
 
-_ROUNDED_GROUP, _LEAST_GROUP, _LEAST_GROUP_OF_5_BITS = 64, 8, 32
+_LEAST_GROUP, _LEAST_GROUP_OF_5_BITS = 8, 32
 _SCALE_BITS = 16  #: of a scale, and of a minimum
+
+
+def _group_of(size: int, num_inputs: int) -> int:
+    """Groups of that size, or of a divisor; one group of all inputs where only tiny ones would fit."""
+    group_size = math.gcd(size, num_inputs)
+    return group_size if group_size >= _LEAST_GROUP else num_inputs
 
 
 def hollow(shape: torch.Size, bits: int, group_size: int, device: torch.device | None = None) -> QuantisedMatrix:

@@ -23,10 +23,14 @@ class _Counting(TorchOperators):
     def _count(self, matrix: Matrix | torch.Size, *, is_layer: bool) -> None:
         num_outputs, num_inputs = matrix if isinstance(matrix, torch.Size) else matrix.shape
         weights = num_outputs * num_inputs
-        in_8, in_4 = RoundedForm.int8(num_inputs), RoundedForm.int4(num_inputs)
+        forms = (
+            {"int8": RoundedForm.int8, "int4": RoundedForm.int4}
+            if is_layer
+            else dict.fromkeys(self.bits, RoundedForm.head)
+        )
         self.num_rounded += weights
-        self.bits["int8"] += weights * in_8.bits_per_weight
-        self.bits["int4"] += weights * (in_4 if is_layer else in_8).bits_per_weight
+        for name, form in forms.items():
+            self.bits[name] += weights * form(num_inputs).bits_per_weight
 
     def linear(self, weight: Matrix, bias: torch.Tensor | None) -> LinearFunction:
         self._count(weight, is_layer=True)

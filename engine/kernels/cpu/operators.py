@@ -6,6 +6,7 @@ Every result depends on its own row only, to the last bit: not on other rows, th
 
 from collections import deque
 from collections.abc import Sequence
+from dataclasses import replace
 
 import torch
 import torch.nn.functional as F
@@ -126,7 +127,7 @@ class CppOperators:
     def head(self, weight: Matrix, bias: torch.Tensor | None) -> LinearFunction:
         """As linear; 8 bits where other weights are rounded to fewer, because errors of logits and of experts' scores
         weigh more."""
-        return self.linear(self._in_8_bits(weight), bias)
+        return self.linear(self._head(weight), bias)
 
     def embedding(self, table: Matrix) -> LinearFunction:
         """Copies the table into weight_memory, in the dtype of activations; a quantised one stays quantised."""
@@ -139,7 +140,7 @@ class CppOperators:
 
     def tied_embedding(self, table: Matrix) -> tuple[LinearFunction, LinearFunction]:
         """Both read one packed table, unless it has rows of an odd size: of 8 bits where weights are rounded."""
-        table = self._in_8_bits(table)
+        table = self._head(table)
         if isinstance(table, QuantisedMatrix):
             return self._tied_groups(table)
         size = table.shape[1]
@@ -174,23 +175,21 @@ class CppOperators:
         form = (RoundedForm.int4 if self._has_int4_weights else RoundedForm.int8)(weight.shape[1])
         self._rounded_weights += weight.numel()
         self._rounded_bits += weight.numel() * form.bits_per_weight
-        if form.bits == 8:
-            return self._in_8_bits(weight)
-        return self._searched(weight, form)
+        return self._rounded(weight, form)
 
-    def _in_8_bits(self, weight: Matrix) -> Matrix:
-        """The weight with symmetric codes of 8 bits where weights are rounded; one that is quantised stays as it is."""
+    def _head(self, weight: Matrix) -> Matrix:
+        """The weight in 8 bits where weights are rounded; one that is quantised stays as it is."""
         if isinstance(weight, QuantisedMatrix) or not self._rounding:
             return weight
-        form = RoundedForm.int8(weight.shape[1])
-        if self.weight_memory.is_filled:
-            return hollow(weight.shape, form.bits, form.group_size)
-        return quantised(weight, form.bits, form.group_size)
+        return self._rounded(weight, RoundedForm.head(weight.shape[1]))
 
-    def _searched(self, weight: torch.Tensor, form: RoundedForm) -> QuantisedMatrix:
+    def _rounded(self, weight: torch.Tensor, form: RoundedForm) -> QuantisedMatrix:
         """As `quantised`, without values where weight_memory holds them already."""
-        matrix = hollow(weight.shape, form.bits, form.group_size)
-        if not self.weight_memory.is_filled and isinstance(matrix.zeros, torch.Tensor):
+        if form.bits == 8 and not self.weight_memory.is_filled:
+            matrix = quantised(weight, form.bits, form.group_size)
+        else:
+            matrix = hollow(weight.shape, form.bits, form.group_size)
+        if isinstance(matrix.zeros, torch.Tensor) and not self.weight_memory.is_filled:
             importance = None if self.importance is None else self.importance.popleft()
             for first in range(0, len(weight), _ROUNDED_ROWS):
                 exact = weight[first : first + _ROUNDED_ROWS].float().contiguous()
@@ -199,7 +198,7 @@ class CppOperators:
                     *(part[first:].data_ptr() for part in (matrix.codes, matrix.scales, matrix.zeros)),
                     *exact.shape, form.group_size, form.bits, self.library.num_threads,
                 )  # fmt: skip
-        return matrix
+        return replace(matrix, block_size=form.block_size)
 
     def _packed(self, weight: torch.Tensor) -> torch.Tensor:
         num_outputs, num_inputs = weight.shape

@@ -98,7 +98,7 @@ class Rounding(TorchOperators):
 
     def rounded(self, weight: Matrix, bits: int) -> torch.Tensor:
         assert isinstance(weight, torch.Tensor)
-        form = (RoundedForm.int4 if bits == 4 else RoundedForm.int8)(weight.shape[1])
+        form = (RoundedForm.int4 if bits == 4 else RoundedForm.head)(weight.shape[1])
         return quantised(weight.contiguous(), form.bits, form.group_size).dequantised()
 
     def linear(self, weight: Matrix, bias: torch.Tensor | None) -> LinearFunction:

@@ -109,19 +109,24 @@ def test_products_of_rounded_weights_are_near_the_exact_ones(
             assert (result.double() - wanted).norm() / plain.norm() < 4 * bound
         form = (RoundedForm.int8 if bits == 8 else RoundedForm.int4)(inputs)
         assert operators.bits_per_weight == form.bits_per_weight
-        if inputs % 64 == 0:
+        if inputs % 128 == 0:
             panels = library(instruction_set).panel_outputs
             held = sum(span.num_bytes for span in memory.spans) - 4 * (90 + -90 % panels)  # less a factor per output
             assert held * 8 == form.bits_per_weight * inputs * (90 + -90 % panels)
 
 
 def test_forms_of_rounded_weights() -> None:
-    assert RoundedForm.int4(640) == RoundedForm(5, 64)
+    assert RoundedForm.int4(640) == RoundedForm(5, 64, 64)
     assert RoundedForm.int4(640).bits_per_weight == 5.5
-    assert RoundedForm.int8(640).bits_per_weight == 8.25
-    assert RoundedForm.int4(96) == RoundedForm(5, 32)
-    assert RoundedForm.int4(48) == RoundedForm(4, 16)
-    assert RoundedForm.int4(42) == RoundedForm(4, 42)
+    assert RoundedForm.int8(640).bits_per_weight == RoundedForm.head(640).bits_per_weight == 8.125
+    assert RoundedForm.int8(640).block_size == 2 * RoundedForm.head(640).block_size == 64
+    assert RoundedForm.int4(96).bits == 5
+    assert (RoundedForm.int4(48).bits, RoundedForm.int4(48).group_size) == (4, 16)
+    assert (RoundedForm.int4(42).bits, RoundedForm.int4(42).group_size) == (4, 42)
+    assert (
+        CppOperators(library(), torch.float32, has_int8_weights=True).linear(weights(48, 640), None).block_bytes == 80
+    )  # type: ignore[attr-defined]
+    assert CppOperators(library(), torch.float32, has_int8_weights=True).head(weights(48, 640), None).block_bytes == 160  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("instruction_set", USABLE)
@@ -135,7 +140,7 @@ def test_a_tied_table_is_kept_once(instruction_set: str, form: str, dtype: torch
     )
     exact = weights(130, size)
     table: torch.Tensor | QuantisedMatrix = exact.to(dtype)
-    wanted = quantised(exact.to(dtype), 8, 64).dequantised()
+    wanted = quantised(exact.to(dtype), 8, 128).dequantised()
     if form == "book":  # FP8 with a scale for each output
         book = torch.arange(256, dtype=torch.uint8).view(torch.float8_e4m3fn).float().nan_to_num(0.0)
         scales = exact.abs().amax(1, keepdim=True) / 448
