@@ -25,8 +25,7 @@ from cli.arena.processes import default_threads
 from cli.errors import CliError
 from cli.external_store import external_store, problems_of
 from cli.findings import Finding, Verdict
-from cli.model_config import read_model_config
-from cli.plan import weights_line
+from cli.model_config import read_model_config, weights_line
 from cli.role_checks import (
     Role,
     check_controllers,

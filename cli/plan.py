@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.table import Table
 
 from cli.errors import CliError
-from cli.model_config import read_model_config
+from cli.model_config import read_model_config, weights_line
 from engine.errors import CheckpointError
 from engine.memory.planning.designs import Design
 from engine.memory.planning.layer_tables import ModelLayers, PlannedKVDType
@@ -296,11 +296,6 @@ def _print_tables(name: str, report: PlanReport, capacity: Capacity, layers: Mod
         console.print(_NOT_SERVED)
     elif layers.through_transformers:
         console.print(_THROUGH_TRANSFORMERS)
-
-
-def weights_line(weights: Mapping[str, int]) -> str:
-    """What weights take in each data type: "bfloat16 511.36 MiB, int8 263.72 MiB"."""
-    return ", ".join(f"{name} {_size(num_bytes)}" for name, num_bytes in weights.items())
 
 
 def _alike(types: Iterable[LayerType]) -> list[list[LayerType]]:

@@ -45,6 +45,7 @@ from engine.runner.calibration import MAX_PARAMETERS, importance_of
 from engine.runner.device.device_runner import DeviceRunner
 from engine.runner.device_defaults import with_device_defaults
 from engine.runner.eager_runner import EagerRunner
+from engine.runner.free_heap import return_free_heap
 from engine.runner.packed_weights import build_with_packed_weights
 from engine.runner.runner import Runner
 from engine.text.tokenizer import Tokenizer
@@ -122,6 +123,7 @@ def load_runner(config: EngineConfig, group: Group | None = None, build: Builder
     started = time.perf_counter()
     read = read_model(config, group)
     loaded = read.with_runner(build(read.parts))
+    return_free_heap()
     seconds = time.perf_counter() - started
     _log.info("loaded %s with %d threads in %.1f s", loaded.info, loaded.num_threads, seconds)
     return loaded
