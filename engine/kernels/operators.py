@@ -243,7 +243,7 @@ class Operators(Protocol):
 
     @property
     def bits_per_weight(self) -> float | None:
-        """Of the layers' weights that were rounded here, with their scales; None: none were."""
+        """Bits that a rounded weight of the layers takes, with the scales; None: none were rounded."""
         ...
 
     @property

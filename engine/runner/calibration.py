@@ -77,7 +77,7 @@ class _Watching(CppOperators):
 def importance_of(
     build: Callable[[Operators], CausalLM], operators: CppOperators, config: EngineConfig, tokenizer: Tokenizer
 ) -> list[torch.Tensor | None]:
-    """Of the inputs of each matrix in the order in which `build` binds them, as CppOperators.importance."""
+    """The importance of the inputs of each matrix in the order in which `build` binds them, as CppOperators.importance."""
     started = time.perf_counter()
     watching = _Watching(operators)
     with torch.inference_mode():

@@ -7,7 +7,7 @@ once, a whole wooden bridge. In 1887 the council decided to build one of stone. 
 had been planned; the mayor lost his office over it. The bridge still stands.
 
 "Have you read the letter?" she asked.
-"Twice. I don't believe a word of it," said Thomas, and put his cup down. "Nobody sells a house for so little."
+"Twice. I don't believe a word of it," said Thomas, and put his cup down. "No one sells a house for so little."
 "Perhaps they need the money."
 "Perhaps. Or perhaps the roof is about to fall in. Let's go and look before we sign anything."
 
@@ -43,9 +43,11 @@ Assistant: About 280 kilometres by road, roughly three hours by car.
 A train leaves at 9:15 and travels 210 miles at 70 miles an hour. When does it arrive? It needs 210 / 70 = 3 hours, so \
 it arrives at 12:15. If it stops twice for five minutes, it arrives at 12:25.
 
-Die Sitzung begann um acht Uhr, und niemand wusste, wie lange sie dauern würde. Le marché ouvre tôt le matin; on y \
-trouve du pain, des fruits et du fromage. El perro duerme bajo la mesa mientras llueve. Il treno per Roma parte alle \
-nove; hai già comprato i biglietti? 今天我们去公园散步 東京は日本の首都です 오늘은 날씨가 좋습니다
+Die Sitzung begann um acht Uhr, und niemand wusste, wie lange sie dauern konnte. Le train part dans une heure et nous \
+avons encore le temps de manger. El perro duerme bajo la mesa mientras llueve. Il treno per Roma parte alle nove. \
+\u4eca\u5929\u6211\u4eec\u53bb\u516c\u56ed\u6563\u6b65 \
+\u6771\u4eac\u306f\u65e5\u672c\u306e\u9996\u90fd\u3067\u3059 \
+\u041c\u043e\u0441\u043a\u0432\u0430 \u0441\u0442\u043e\u0438\u0442 \u043d\u0430 \u0440\u0435\u043a\u0435
 
 The court held that the contract was void, because neither party had been able to read the clause when it was signed. \
 The appeal was dismissed with costs. Shares fell by 3.4% on Tuesday after the company warned that its profit for the \
