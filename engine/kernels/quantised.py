@@ -227,8 +227,8 @@ class RoundedForm:
 
     @classmethod
     def head(cls, num_inputs: int) -> Self:
-        """The form of heads, tied embeddings and scores of experts. Small blocks: they cost little in one product of few rows,
-        and errors of logits weigh much."""
+        """The form of heads, tied embeddings and scores of experts. Small blocks: they cost little in one product of few
+        rows, and errors of logits weigh much."""
         return cls(8, _group_of(128, num_inputs), 32)
 
     @classmethod
@@ -238,7 +238,8 @@ class RoundedForm:
 
     @classmethod
     def int4(cls, num_inputs: int) -> Self:
-        """The form of the layers of "int4": 5.5 bits a weight. 4 bits in small groups, where codes of 5 would take a byte."""
+        """The form of the layers of "int4": 5.5 bits a weight. 4 bits in small groups, where codes of 5 would take a
+        byte."""
         group_size = _group_of(64, num_inputs)
         return cls(4 if group_size % _LEAST_GROUP_OF_5_BITS else 5, group_size, 64)
 

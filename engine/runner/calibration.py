@@ -17,11 +17,12 @@ from engine.config import EngineConfig, ModelLimits
 from engine.kernels.cpu.operators import CppOperators
 from engine.kernels.operators import LinearFunction, Operators
 from engine.kernels.quantised import Matrix, QuantisedMatrix
+from engine.memory.planning.planner import pool_of
 from engine.memory.spec import NUM_NULL_LARGE_PAGES
 from engine.models.causal_lm import CausalLM
 from engine.runner.calibration_text import TEXT
 from engine.runner.eager_runner import EagerRunner
-from engine.runner.pool import design_of, pool_of
+from engine.runner.pool import design_of
 from engine.runner.runner import run_step
 from engine.sampling_params import SamplingParams
 from engine.text.tokenizer import Tokenizer
@@ -77,7 +78,7 @@ class _Watching(CppOperators):
 def importance_of(
     build: Callable[[Operators], CausalLM], operators: CppOperators, config: EngineConfig, tokenizer: Tokenizer
 ) -> list[torch.Tensor | None]:
-    """The importance of the inputs of each matrix in the order in which `build` binds them, as CppOperators.importance."""
+    """CppOperators.importance: of the inputs of each matrix, in the order in which `build` binds them."""
     started = time.perf_counter()
     watching = _Watching(operators)
     with torch.inference_mode():

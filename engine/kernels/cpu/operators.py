@@ -52,7 +52,7 @@ class CppOperators:
         self.dtype = dtype
         self.has_int8_weights = has_int8_weights
         self.weight_memory: WeightMemory = PrivateMemory()  #: where matrices are packed from now on
-        #: Importance (as in `quantised`) for the matrices that `linear` will round to int4, in that order. None: not known.
+        #: Importance, as `quantised` has it, for the matrices that `linear` will round to int4, in that order.
         self.importance: deque[torch.Tensor | None] | None = None
         self._rounded_weights, self._rounded_bits = 0, 0.0  # of layers, which are those that `linear` rounds
         self._unpack_rows = library.function("unpack_rows", dtype)
