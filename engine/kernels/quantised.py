@@ -227,7 +227,7 @@ class RoundedForm:
 
     @classmethod
     def head(cls, num_inputs: int) -> Self:
-        """The form of heads, tied embeddings and scores of experts. Small blocks: they cost little in one product of few
+        """The form of heads, tied embeddings and scores of experts. Small blocks cost little in one product of few
         rows, and errors of logits weigh much."""
         return cls(8, _group_of(128, num_inputs), 32)
 
