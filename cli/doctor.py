@@ -25,7 +25,7 @@ from cli.arena.processes import default_threads
 from cli.errors import CliError
 from cli.external_store import external_store, problems_of
 from cli.findings import Finding, Verdict
-from cli.model_config import read_model_config
+from cli.model_config import read_model_config, weights_line
 from cli.role_checks import (
     Role,
     check_controllers,
@@ -291,21 +291,21 @@ def _compare_tokenizers(model: str, draft: str) -> list[Finding]:
 def model_finding(name: str, config: Mapping[str, Any]) -> Finding:
     """Whose code runs the model with this config.json, and what that costs. Reads no weights."""
     try:
-        from engine.layers.weights import ShapesOnly
         from engine.models.config_reader import ConfigReader
         from engine.models.registry import architecture_of
         from engine.models.through_transformers.way import COST
+        from engine.models.weight_sizes import weight_bytes
     except ImportError as error:
         return Finding("model", Verdict.PROBLEM, f"{name}: {error}; pip install 'agon[worker]'")
     settings = ConfigReader(config)
     try:
         architecture = architecture_of(settings)
-        architecture.build(settings, ShapesOnly())
+        weights = weights_line(weight_bytes(config))
     except CheckpointError as error:
         return Finding("model", Verdict.PROBLEM, f"{name}: {error}")
     if architecture.code == "agon":
-        return Finding("model", Verdict.OK, f"{name}: {architecture.name}, Agon's own code")
-    return Finding("model", Verdict.HINT, f"{name}: {architecture.name}, {COST}")
+        return Finding("model", Verdict.OK, f"{name}: {architecture.name}, Agon's own code; weights: {weights}")
+    return Finding("model", Verdict.HINT, f"{name}: {architecture.name}, {COST}; weights: {weights}")
 
 
 def _version_of(package: str) -> str | None:

@@ -1,5 +1,6 @@
 """The config.json of a model that a command is given: of a folder, a file, a hub id, or a name that is built in."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -46,3 +47,8 @@ def _download(model: str) -> Path:
         return Path(hf_hub_download(model, "config.json"))
     except (HfHubHTTPError, LocalEntryNotFoundError, OSError) as error:
         raise CliError(f"cannot get the config.json of {model}: {error}") from None
+
+
+def weights_line(weights: Mapping[str, int]) -> str:
+    """What a model's weights take in each data type: "bfloat16 511 MiB, int8 260 MiB"."""
+    return ", ".join(f"{name} {num_bytes / 2**20:,.0f} MiB" for name, num_bytes in weights.items())

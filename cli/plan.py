@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.table import Table
 
 from cli.errors import CliError
-from cli.model_config import read_model_config
+from cli.model_config import read_model_config, weights_line
 from engine.errors import CheckpointError
 from engine.memory.planning.designs import Design
 from engine.memory.planning.layer_tables import ModelLayers, PlannedKVDType
@@ -97,6 +97,7 @@ def plan(
         if value not in choices:
             raise CliError(f"{flag} must be one of {', '.join(choices)}, not {value!r}")
     from engine.models.stored_layers import adapter_bytes, layers_from_config  # imports torch
+    from engine.models.weight_sizes import weight_bytes
 
     def layers_of(name: str, config: Mapping[str, Any]) -> ModelLayers:
         try:
@@ -128,15 +129,18 @@ def plan(
         )
         capacity = report.capacity(int(pool_gib * _GIB), model_layers.max_model_len)
         bytes_each = adapter_bytes(config, max_adapter_rank, dtype=dtype) if max_adapters else 0
+        weights = weight_bytes(config) if model_layers.is_served else {}
     except (CheckpointError, ValueError) as error:
         raise CliError(f"{name}: {error}") from None
     if as_json:
-        data = _as_data(name, report, capacity, model_layers)
+        data = {**_as_data(name, report, capacity, model_layers), "weights_bytes": weights}
         if max_adapters:
             data["adapters"] = {"count": max_adapters, "rank": max_adapter_rank, "bytes_each": bytes_each}
         print(json.dumps(data, indent=2))
         return
     _print_tables(name, report, capacity, model_layers)
+    if weights:
+        print(f"Weights: {weights_line(weights)} (int8 and int4: --weights, on a CPU; a tied embedding is kept once).")
     if max_adapters:
         print(
             f"{max_adapters} adapters of rank {max_adapter_rank} on all layers take {_size(max_adapters * bytes_each)} "

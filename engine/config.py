@@ -114,8 +114,9 @@ class EngineConfig:
     weights: Annotated[
         Literal["auto", "int8", "int4"],
         Setting(
-            "Data type of linear weights, rounded when they are loaded. auto: the checkpoint's. int8: 8 bits; "
-            "faster, less exact. int4: 4 bits in groups of 64, the output head 8 bits; faster still, and less exact"
+            "Data type of linear weights, rounded when they are loaded. auto: the checkpoint's. int8: 8.1 bits a "
+            "weight; faster, hardly less exact. int4: 5.5 bits on CPU, 4.5 on CUDA, the output head 8; smaller, and "
+            "less exact"
         ),
     ] = "auto"
     share_weights: Annotated[

@@ -40,9 +40,9 @@ class Variant:
 VARIANTS: dict[str, Variant] = {
     "agon": Variant("agon", "with_agon.py", bits_read=(16, 16)),
     "agon-int8": Variant("agon", "with_agon.py", {"weights": "int8"}),
-    # Scales and zero points in 16 bits each; groups of 64 with zero points, and of 128 without.
+    # Scales and minima in 16 bits each, in groups of 64; the head has 8 bits in groups of 128.
     "agon-int4": Variant(
-        "agon", "with_agon.py", {"weights": "int4"}, is_usual=False, bits_read=(4 + 32 / 64, 8 + 16 / 128)
+        "agon", "with_agon.py", {"weights": "int4"}, is_usual=False, bits_read=(5 + 32 / 64, 8 + 16 / 128)
     ),
     "agon-gptq": Variant("agon", "with_agon.py", files="gptq", is_usual=False, bits_read=(4 + 16 / 128, 16)),
     "vllm": Variant("vllm", "with_vllm.py"),

@@ -250,7 +250,7 @@ class CppStep:
         inputs.buffers, inputs.rotations = ctypes.addressof(buffers.addresses), ctypes.addressof(turns)
         inputs.runs = None if adapters is None else adapters.runs.ctypes.data
         inputs.num_runs = 0 if adapters is None else len(adapters.runs)
-        inputs.bytes, inputs.row_scales = buffers.bytes, buffers.row_scales
+        inputs.bytes, inputs.row_blocks = buffers.bytes, buffers.row_blocks
         backend = self._backend
         backend.run_steps(
             ctypes.addressof(recording.array), len(recording.array), ctypes.addressof(inputs), backend.num_threads

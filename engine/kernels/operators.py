@@ -242,6 +242,11 @@ class Operators(Protocol):
         ...
 
     @property
+    def bits_per_weight(self) -> float | None:
+        """Bits that a rounded weight of the layers takes, with the scales; None: none were rounded."""
+        ...
+
+    @property
     def state_kernels(self) -> StateKernels:
         """Kernels of recurrent layers."""
         ...

@@ -31,6 +31,8 @@ class QuantisedMatrix:
     book: torch.Tensor | None = None  #: float32 [2^bits]: value(u); None: u itself
     order: torch.Tensor | None = None  #: int64 [I]: the input that a column belongs to; None: the same
     dtype: torch.dtype = torch.float32  #: of the weights where they are computed
+    #: Most inputs whose activations share a scale where these are rounded, too; None: as many as the product allows.
+    block_size: int | None = None
 
     @property
     def shape(self) -> torch.Size:
@@ -191,31 +193,81 @@ def joined(matrices: Sequence[QuantisedMatrix]) -> QuantisedMatrix | None:
     return replace(first, codes=codes, scales=scales, zeros=zeros)
 
 
-def quantised(weight: torch.Tensor, bits: int, group_size: int) -> QuantisedMatrix:
-    """weight [O, I] rounded: by groups of that size (a smaller divisor of I where it does not fit). Codes of 8 bits are
-    symmetric. Codes of 4 bits have a zero point, and of several ranges, from the group's own down to 0.8 of it, the
-    one with the smallest sum of squared errors."""
+def quantised(
+    weight: torch.Tensor, bits: int, group_size: int, importance: torch.Tensor | None = None
+) -> QuantisedMatrix:
+    """weight [O, I] rounded: by groups of that size (a smaller divisor of I where it does not fit).
+
+    Codes of 8 bits are symmetric. Fewer bits have the scale and the minimum with the smallest sum of squared errors,
+    each times importance [I] and the root of its square plus the group's mean square: errors of large weights and of
+    large inputs count more. Several steps of the group's range give codes, and least squares the scale and minimum for
+    these (as llama.cpp does for its K-quants). importance: mean squares of the inputs; None: all the same.
+    """
     group_size = math.gcd(group_size, weight.shape[1])
-    codes: list[torch.Tensor] = []
-    scales: list[torch.Tensor] = []
-    zeros: list[torch.Tensor] = []
-    for rows in weight.split(_ROWS):
-        groups = rows.float().view(len(rows), -1, group_size)
-        found = _symmetric(groups) if bits == 8 else _with_zero_points(groups)
-        for results, result in zip((codes, scales, zeros), found, strict=True):
-            results.append(result)
-    zero_points: torch.Tensor | int = 128 if bits == 8 else torch.cat(zeros)
-    return QuantisedMatrix(torch.cat(codes).view(weight.shape), torch.cat(scales), bits, zero_points)
+    factors = torch.ones(weight.shape[1]) if importance is None else importance
+    factors = factors.to(weight.device, torch.float32).view(-1, group_size)
+    matrix = hollow(weight.shape, bits, group_size, weight.device)
+    for first in range(0, len(weight), _ROWS):
+        rows = slice(first, first + _ROWS)
+        groups = weight[rows].float().view(-1, *factors.shape)
+        codes, matrix.scales[rows], zeros = _symmetric(groups) if bits == 8 else _of_least_error(groups, bits, factors)
+        matrix.codes[rows] = codes.flatten(1)
+        if isinstance(matrix.zeros, torch.Tensor):
+            matrix.zeros[rows] = zeros
+    return matrix
 
 
-def hollow(shape: torch.Size, bits: int, group_size: int) -> QuantisedMatrix:
-    """A matrix of the form that `quantised` gives, with undefined values."""
-    codes, scales = torch.empty(shape, dtype=torch.uint8), torch.empty(shape[0], shape[1] // group_size)
+@dataclass(frozen=True, slots=True)
+class RoundedForm:
+    """How a matrix is rounded on CPU when it is loaded."""
+
+    bits: int  #: of a code
+    group_size: int  #: inputs that share a scale, and a minimum where codes are not symmetric
+    block_size: int  #: as of QuantisedMatrix
+
+    @classmethod
+    def head(cls, num_inputs: int) -> Self:
+        """The form of heads, tied embeddings and scores of experts. Small blocks cost little in one product of few
+        rows, and errors of logits weigh much."""
+        return cls(8, _group_of(128, num_inputs), 32)
+
+    @classmethod
+    def int8(cls, num_inputs: int) -> Self:
+        """The form of the layers of "int8"."""
+        return cls(8, _group_of(128, num_inputs), 64)
+
+    @classmethod
+    def int4(cls, num_inputs: int) -> Self:
+        """The form of the layers of "int4": 5.5 bits a weight. 4 bits in small groups, where codes of 5 would take a
+        byte."""
+        group_size = _group_of(64, num_inputs)
+        return cls(4 if group_size % _LEAST_GROUP_OF_5_BITS else 5, group_size, 64)
+
+    @property
+    def bits_per_weight(self) -> float:
+        """With the scales."""
+        return self.bits + _SCALE_BITS * (1 if self.bits == 8 else 2) / self.group_size
+
+
+_LEAST_GROUP, _LEAST_GROUP_OF_5_BITS = 8, 32
+_SCALE_BITS = 16  #: of a scale, and of a minimum
+
+
+def _group_of(size: int, num_inputs: int) -> int:
+    """Groups of that size, or of a divisor; one group of all inputs where only tiny ones would fit."""
+    group_size = math.gcd(size, num_inputs)
+    return group_size if group_size >= _LEAST_GROUP else num_inputs
+
+
+def hollow(shape: torch.Size, bits: int, group_size: int, device: torch.device | None = None) -> QuantisedMatrix:
+    """A matrix of the form that `quantised` gives, with undefined values. device: None: the CPU."""
+    codes = torch.empty(shape, dtype=torch.uint8, device=device)
+    scales = torch.empty(shape[0], shape[1] // group_size, device=device)
     return QuantisedMatrix(codes, scales, bits, 128 if bits == 8 else torch.empty_like(scales))
 
 
-_SHRINKS = (1.0, 0.93, 0.86, 0.8)
 _LEAST_SCALE = 1e-30
+_CANDIDATES = 21  #: steps of a group's range that are tried: kCandidates in rounding.cpp
 
 
 def _symmetric(groups: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -225,30 +277,35 @@ def _symmetric(groups: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.
     return codes.to(torch.uint8), scales, torch.full_like(scales, 128.0)
 
 
-def _with_zero_points(groups: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """As _symmetric, with codes of 4 bits. The range holds zero, so that zero is a code."""
-    low, high = groups.amin(dim=2).clamp(max=0), groups.amax(dim=2).clamp(min=0)
-    best: tuple[torch.Tensor, torch.Tensor, torch.Tensor] | None = None
-    least = torch.full_like(low, torch.inf)
-    for shrink in _SHRINKS:
-        scales = ((high - low) * (shrink / 15)).clamp_(min=_LEAST_SCALE)
-        zeros = (-low * shrink / scales).round_()
-        codes = (groups / scales[:, :, None]).round_().add_(zeros[:, :, None]).clamp_(0, 15)
-        errors = ((codes - zeros[:, :, None]) * scales[:, :, None] - groups).square_().sum(dim=2)
-        is_better = errors < least
-        least = torch.where(is_better, errors, least)
-        new = (codes, scales, zeros)
-        best = (
-            new
-            if best is None
-            else (
-                torch.where(is_better[:, :, None], codes, best[0]),
-                torch.where(is_better, scales, best[1]),
-                torch.where(is_better, zeros, best[2]),
-            )
+def _of_least_error(
+    groups: torch.Tensor, bits: int, factors: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """As _symmetric, with codes of `bits` bits; factors [G, size]. The same search as round_group in rounding.cpp."""
+    largest = (1 << bits) - 1
+    low, high = groups.amin(dim=2), groups.amax(dim=2)
+    span, shifted = high - low, groups - low[:, :, None]
+    weights = factors * (groups.square().mean(dim=2, keepdim=True) + groups.square()).sqrt_()
+    weighted = weights * groups
+    sum_t, sum_w = (part.sum(dim=2).double() for part in (weights, weighted))
+    inverse = torch.zeros_like(low)  # of groups whose weights are all the same: code 0 is that weight
+    step, bottom = low.abs().clamp_(min=_LEAST_SCALE).double(), low.double()
+    most = torch.full_like(step, -torch.inf)
+    for candidate in range(_CANDIDATES):
+        tried = (largest - 1.0 + 0.1 * candidate) / span.clamp(min=_LEAST_SCALE)
+        codes = (shifted * tried[:, :, None] + 0.5).floor_().clamp_(max=largest)
+        products = weights * codes
+        sum_q, sum_qq = products.sum(dim=2).double(), (products * codes).sum(dim=2).double()
+        sum_qw = (weighted * codes).sum(dim=2).double()
+        spread = sum_t * sum_qq - sum_q.square()
+        scale, least = (sum_t * sum_qw - sum_w * sum_q) / spread, (sum_qq * sum_w - sum_q * sum_qw) / spread
+        gained = scale * sum_qw + least * sum_w  # the error is that of zeros, less this
+        is_better = (span > _LEAST_SCALE) & (spread > 0) & (scale > 0) & (gained > most)
+        inverse, step, bottom, most = (
+            torch.where(is_better, new, old)
+            for new, old in ((tried, inverse), (scale, step), (least, bottom), (gained, most))
         )
-    assert best is not None
-    return best[0].to(torch.uint8), best[1], best[2]
+    codes = (shifted * inverse[:, :, None] + 0.5).floor_().clamp_(max=largest)
+    return codes.to(torch.uint8), step.float(), (-bottom / step).float()
 
 
 def _rows(tensor: torch.Tensor, ranges: Sequence[Range]) -> torch.Tensor:

@@ -32,6 +32,11 @@ class TorchOperators:
         return "torch"
 
     @property
+    def bits_per_weight(self) -> None:
+        """None: no weights are rounded."""
+        return None
+
+    @property
     def grouped_experts(self) -> None:
         """None: reading numbers on the host is free on CPU."""
         return None

@@ -217,9 +217,15 @@ class ShapesOnly(AsStored):
     import torch's compiler, which takes a second, and they are at most a few megabytes.
     """
 
-    def __init__(self, dtype: torch.dtype = torch.float32, group: Group | None = None) -> None:
-        """group: the processes that share the model; None: this process has it for itself."""
-        self.operators = TorchOperators()
+    def __init__(
+        self,
+        dtype: torch.dtype = torch.float32,
+        group: Group | None = None,
+        operators: TorchOperators | None = None,
+    ) -> None:
+        """group: the processes that share the model; None: this process has it for itself. operators: are handed the
+        matrices; None: plain ones."""
+        self.operators = operators or TorchOperators()
         super().__init__(AdapterPoints(self.operators, dtype, torch.device("meta"), num_slots=1, max_rank=1))
         self.group = group or Solo()
         self.dtype = dtype

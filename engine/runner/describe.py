@@ -10,6 +10,7 @@ from engine.memory.admission import AdmissionRule
 from engine.model_info import ModelInfo
 from engine.models.config_reader import ConfigReader
 from engine.models.registry import architecture_of
+from engine.models.weight_sizes import weight_bytes
 from engine.parallel.group import Solo
 from engine.runner.device_defaults import with_device_defaults
 from engine.runner.load import choose_device, choose_dtype, choose_kv_dtype, context_length_of, roundings
@@ -57,13 +58,13 @@ def describe_checkpoint(config: EngineConfig) -> ModelDescription:
         weights=", ".join(weights),
         pooling=read_pooling(folder),
     )
-    in_dtype = num_parameters * dtype.itemsize
-    return ModelDescription(
-        info,
-        config,
-        weights_bytes=min(in_dtype, _file_bytes(folder) or in_dtype) if weights else in_dtype,
-        pool_bytes=plan.pool_bytes,
-    )
+    if quantised_by is not None:
+        weights_bytes = min(num_parameters * dtype.itemsize, _file_bytes(folder))
+    elif config.weights != "auto" and device.type == "cpu":
+        weights_bytes = weight_bytes(read_config(folder))[config.weights]
+    else:
+        weights_bytes = num_parameters * dtype.itemsize
+    return ModelDescription(info, config, weights_bytes=weights_bytes, pool_bytes=plan.pool_bytes)
 
 
 def _file_bytes(folder: Path) -> int:

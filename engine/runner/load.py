@@ -2,6 +2,7 @@
 
 import logging
 import time
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -40,9 +41,11 @@ from engine.models.registry import Architecture, architecture_of
 from engine.models.through_transformers.way import cost_of_transformers
 from engine.parallel.group import Group, Place, Solo
 from engine.runner.build import Builder, Parts, build_runner
+from engine.runner.calibration import MAX_PARAMETERS, importance_of
 from engine.runner.device.device_runner import DeviceRunner
 from engine.runner.device_defaults import with_device_defaults
 from engine.runner.eager_runner import EagerRunner
+from engine.runner.free_heap import return_free_heap
 from engine.runner.packed_weights import build_with_packed_weights
 from engine.runner.runner import Runner
 from engine.text.tokenizer import Tokenizer
@@ -120,6 +123,7 @@ def load_runner(config: EngineConfig, group: Group | None = None, build: Builder
     started = time.perf_counter()
     read = read_model(config, group)
     loaded = read.with_runner(build(read.parts))
+    return_free_heap()
     seconds = time.perf_counter() - started
     _log.info("loaded %s with %d threads in %.1f s", loaded.info, loaded.num_threads, seconds)
     return loaded
@@ -165,8 +169,10 @@ def read_model(config: EngineConfig, group: Group | None = None, tokenizer: Toke
         has_int4_weights=config.weights == "int4",
         is_batch_invariant=config.batch_invariant,
     )
-    model, points = _build(architecture, settings, config, checkpoint, quantised_by, dtype, device, operators, group)
     tokenizer = tokenizer or Tokenizer.of_model(folder, has_weights=not is_dummy)
+    model, points = _build(
+        architecture, settings, config, checkpoint, quantised_by, dtype, device, operators, group, tokenizer
+    )
     limits = ModelLimits(
         max_model_len=context_length_of(config, model),
         vocab_size=model.vocab_size,
@@ -187,7 +193,7 @@ def read_model(config: EngineConfig, group: Group | None = None, tokenizer: Toke
         device=str(device),
         kv_dtype=str(kv_dtype).removeprefix("torch."),
         operators=operators.name,
-        weights=", ".join(roundings(config, quantised_by)),
+        weights=", ".join(roundings(config, quantised_by, operators.bits_per_weight)),
         pooling=pooling,
     )
     return ReadModel(
@@ -247,6 +253,7 @@ def _build(
     device: torch.device,
     operators: Operators,
     group: Group,
+    tokenizer: Tokenizer,
 ) -> tuple[CausalLM, AdapterPoints | None]:
     def new_points() -> AdapterPoints | None:
         if not config.max_adapters:
@@ -260,14 +267,12 @@ def _build(
         )
         return architecture.build(settings, dummy), points
 
-    def make(has_matrices: bool) -> CausalLM:
-        nonlocal points
-        points = new_points()  # those of the model that was built last
+    def build(by: Operators, has_matrices: bool, points: AdapterPoints | None) -> CausalLM:
         weights = CheckpointWeights(
             checkpoint,
             dtype=dtype,
             device=device,
-            operators=operators,
+            operators=by,
             group=group,
             has_matrices=has_matrices,
             quantised_by=quantised_by,
@@ -278,6 +283,19 @@ def _build(
         weights.check_all_taken(architecture.ignored)
         return model
 
+    def make(has_matrices: bool) -> CausalLM:
+        nonlocal points
+        points = new_points()  # those of the model that was built last
+        if has_matrices and isinstance(operators, CppOperators) and config.weights == "int4":
+            operators.importance = None
+            reason = _why_not_calibrated(architecture, checkpoint, quantised_by, group)
+            if reason is None:
+                found = importance_of(lambda watching: build(watching, True, None), operators, config, tokenizer)
+                operators.importance = deque(found)
+            else:
+                _log.info("weights are rounded without a look at the layers' inputs: %s", reason)
+        return build(operators, has_matrices, points)
+
     if isinstance(operators, CppOperators) and architecture.code == "agon":
         model = build_with_packed_weights(make, operators, checkpoint, config, group.place)
     else:
@@ -285,10 +303,30 @@ def _build(
     return model, points
 
 
-def roundings(config: EngineConfig, quantised_by: QuantisedFormat | None) -> list[str]:
-    """How linear weights are quantised: by the checkpoint, and what is left by the configuration."""
+def _why_not_calibrated(
+    architecture: Architecture, checkpoint: AnyCheckpoint, quantised_by: QuantisedFormat | None, group: Group
+) -> str | None:
+    """Why the inputs of layers are not measured before weights are rounded; None: they are."""
+    if quantised_by is not None:
+        return "the checkpoint is quantised itself"
+    if architecture.code != "agon":
+        return "transformers' code runs the model"
+    if group.place.size > 1:
+        return "several processes share the model"
+    if checkpoint.num_parameters > MAX_PARAMETERS:
+        return f"the model has more than {MAX_PARAMETERS:,} parameters"
+    return None
+
+
+def roundings(
+    config: EngineConfig, quantised_by: QuantisedFormat | None, bits_per_weight: float | None = None
+) -> list[str]:
+    """How linear weights are quantised: by the checkpoint, and what is left by the configuration, in so many bits."""
     own = [] if quantised_by is None else [quantised_by.name]
-    return own if config.weights == "auto" else [*own, config.weights]
+    if config.weights == "auto":
+        return own
+    bits = "" if bits_per_weight is None else f" ({bits_per_weight:.2f} bits a weight)"
+    return [*own, f"{config.weights}{bits}"]
 
 
 def _count_parameters(architecture: Architecture, settings: ConfigReader) -> int:

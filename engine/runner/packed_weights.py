@@ -37,6 +37,7 @@ _SOURCES = (
     "layers/*.py",
     "models/*.py",
     "loader/*.py",
+    "runner/calibration*.py",
 )
 
 #: Builds the model; the argument says whether to read matrices from the checkpoint (False: they are packed already).

@@ -125,6 +125,7 @@ def test_it_says_whose_code_runs_a_model(architecture: str, model_type: str, ver
     finding = model_finding("tiny", {"architectures": [architecture], "model_type": model_type, **_SIZES})
     assert finding.verdict is verdict
     assert text in finding.text
+    assert ("; weights: float32 " in finding.text) == (verdict is not Verdict.PROBLEM)
 
 
 @pytest.mark.parametrize(

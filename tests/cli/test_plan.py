@@ -106,3 +106,19 @@ def test_the_plan_ends_at_the_context_of_the_model(capsys: pytest.CaptureFixture
     lengths = plan_data(capsys, "demo_models/raven")["lengths"]
     assert lengths == [*(length for length in REPORT_LENGTHS if length < 1024), 1024]
     assert plan_data(capsys, "demo_models/raven", "--lengths", "2000")["lengths"] == [2000]
+
+
+def test_weights_are_told_by_data_type(capsys: pytest.CaptureFixture[str]) -> None:
+    """A tied embedding counts once, one of its own stays in 16 bits."""
+    raven = Path(__file__).parents[2] / "demo_models" / "raven"
+    weights = plan_data(capsys, str(raven))["weights_bytes"]
+    assert weights["float32"] == 2 * weights["bfloat16"] == 4 * 5_246_976
+    assert weights["int8"] == pytest.approx(5_246_976 * 8.125 / 8, rel=0.01)
+    assert weights["int4"] < 0.75 * weights["int8"]
+    assert f"int8 {weights['int8'] / 2**20:,.0f} MiB" in plan(capsys, str(raven))
+    untied = plan_data(capsys, "llama-3.1-8b")["weights_bytes"]
+    assert untied["bfloat16"] == pytest.approx(2 * 8.03e9, rel=0.01)
+    table = 128_256 * 4096
+    layers = untied["bfloat16"] // 2 - 2 * table
+    assert untied["int4"] == pytest.approx(table * (2 + 8.125 / 8) + layers * 5.5 / 8, rel=0.01)
+    assert plan_data(capsys, "llama-3.2-11b-vision")["weights_bytes"] == {}

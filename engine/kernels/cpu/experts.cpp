@@ -21,10 +21,8 @@ namespace agon {
 
 // A matrix of an expert, and an expert. Classes in engine/kernels/cpu/experts.py have the same fields in the same order.
 struct ExpertMatrix {
-  const void* packed;            // panels of T, or of int8; null if there are `grouped` weights
+  const void* packed;            // panels of T; null if there are `grouped` weights
   const void* bias;              // [outputs] of T; may be null
-  const float* output_scales;    // null unless weights are int8
-  const int32_t* output_sums;    // likewise
   const GroupedWeights* grouped;
   int64_t num_inputs, num_outputs;
 };
@@ -50,8 +48,8 @@ constexpr int64_t kLeastBatch = 256;       // choices: enough to pay for reading
 template <typename T>
 struct InputSpace {
   std::vector<T> plain;
-  std::vector<float> floats, scales;
-  std::vector<uint8_t> bytes;
+  std::vector<float> floats;
+  std::vector<int8_t> bytes;
   std::vector<RowBlock> blocks;
 };
 // That of a batch. It is kept by the calling thread between calls, because page faults would cost more than the work.
@@ -84,24 +82,19 @@ class MatrixRows {
     if (matrix.grouped != nullptr) {
       num_columns_ = matrix.grouped->num_columns, num_blocks_ = matrix.grouped->num_blocks();
       blocks_ = grown(space.blocks, count * num_blocks_);
-    } else if (matrix.output_scales != nullptr) {
-      num_columns_ = size_;
-      scales_ = grown(space.scales, count);
+      bytes_ = grown(space.bytes, count * num_columns_);
     } else if (kWidens<T>) {
       floats_ = grown(space.floats, count * size_);
     }
-    if (num_columns_ > 0) bytes_ = grown(space.bytes, count * num_columns_);
   }
 
-  bool are_plain() const { return bytes_ == nullptr && floats_ == nullptr; }
+  bool are_plain() const { return blocks_ == nullptr && floats_ == nullptr; }
   T* plain(int64_t row) const { return plain_ + row * size_; }
 
   // Brings a plain row, which may lie elsewhere, into the form for that matrix.
   void convert(const ExpertMatrix& matrix, const T* from, int64_t row) const {
     if (blocks_ != nullptr)
-      quantize_row_blocks(*matrix.grouped, from, reinterpret_cast<int8_t*>(bytes_) + row * num_columns_,
-                          blocks_ + row * num_blocks_);
-    else if (bytes_ != nullptr) scales_[row] = quantize_row(from, bytes_ + row * size_, size_);
+      quantize_row_blocks(*matrix.grouped, from, bytes_ + row * num_columns_, blocks_ + row * num_blocks_);
     else if (floats_ != nullptr) widen_row(from, floats_ + row * size_, size_);
     else if (from != plain(row)) std::copy_n(from, size_, plain(row));
   }
@@ -117,37 +110,35 @@ class MatrixRows {
       std::vector<GroupedProduct<T>> products;
       for (const auto& [expert, rows] : parts) {
         const ExpertMatrix& m = expert->*which;
-        products.push_back({m.grouped, reinterpret_cast<const int8_t*>(bytes_) + rows.first * num_columns_,
-                            blocks_ + rows.first * num_blocks_, static_cast<const T*>(m.bias),
-                            y + rows.first * m.num_outputs, m.num_outputs, rows.last - rows.first, m.num_outputs});
+        products.push_back({m.grouped, bytes_ + rows.first * num_columns_, blocks_ + rows.first * num_blocks_,
+                            static_cast<const T*>(m.bias), y + rows.first * m.num_outputs, m.num_outputs,
+                            rows.last - rows.first, m.num_outputs});
       }
       return multiply_grouped(products.data(), int64_t(products.size()), team, each);
     }
-    if (bytes_ != nullptr) return multiply_as<uint8_t, int8_t>(parts, which, bytes_, y, each, team);
-    if constexpr (kWidens<T>) multiply_as<float, T>(parts, which, floats_, y, each, team);
-    else multiply_as<T, T>(parts, which, plain_, y, each, team);
+    if constexpr (kWidens<T>) multiply_as(parts, which, floats_, y, each, team);
+    else multiply_as(parts, which, plain_, y, each, team);
   }
 
  private:
-  template <typename Input, typename Weight>
+  template <typename Input>
   void multiply_as(const std::vector<ExpertRows>& parts, ExpertMatrix Expert::* which, const Input* x, T* y,
                    const Activated<T>* each, Team& team) const {
-    std::vector<LinearArgs<T, Input, Weight>> products;
+    std::vector<LinearArgs<T, Input>> products;
     for (const auto& [expert, rows] : parts) {
       const ExpertMatrix& m = expert->*which;
-      products.push_back({x + rows.first * size_, size_, static_cast<const Weight*>(m.packed),
+      products.push_back({x + rows.first * size_, size_, static_cast<const T*>(m.packed),
                           static_cast<const T*>(m.bias), y + rows.first * m.num_outputs, m.num_outputs,
-                          rows.last - rows.first, size_, m.num_outputs,
-                          scales_ == nullptr ? nullptr : scales_ + rows.first, m.output_scales, m.output_sums});
+                          rows.last - rows.first, size_, m.num_outputs});
     }
     multiply_each(products, team, each);
   }
 
   T* plain_;
   int64_t size_, num_columns_ = 0, num_blocks_ = 0;
-  uint8_t* bytes_ = nullptr;
+  int8_t* bytes_ = nullptr;
   RowBlock* blocks_ = nullptr;
-  float *scales_ = nullptr, *floats_ = nullptr;
+  float* floats_ = nullptr;
 };
 
 // One call of agon_mix_experts_*. Plans and working memory are made once, in the constructor, for all threads.

@@ -23,8 +23,6 @@ class _Matrix(ctypes.Structure):
     _fields_ = (
         ("packed", _P),
         ("bias", _P),
-        ("output_scales", _P),
-        ("output_sums", _P),
         ("grouped", _P),
         ("num_inputs", _I),
         ("num_outputs", _I),
@@ -115,8 +113,6 @@ def _matrix(linear: CppLinear) -> _Matrix:
     return _Matrix(
         address(linear.packed),
         address(linear.bias),
-        address(linear.output_scales),
-        address(linear.output_sums),
         linear.grouped_address,
         linear.num_inputs,
         linear.num_outputs,
@@ -125,5 +121,5 @@ def _matrix(linear: CppLinear) -> _Matrix:
 
 def _form(linear: CppLinear) -> tuple[object, ...]:
     """What the matrices of all experts must agree in."""
-    sizes = linear.num_inputs, linear.num_outputs, linear.row_bytes, linear.scale_bytes
+    sizes = linear.num_inputs, linear.num_outputs, linear.row_bytes, linear.block_bytes
     return sizes if not isinstance(linear, CppGroupedLinear) else (*sizes, linear.bits, linear.has_book)

@@ -8,20 +8,17 @@ from engine.kernels.cpu.grouped_weights import PackedGroups
 from engine.kernels.cpu.library import Library
 from engine.kernels.cpu.steps import ActivationKind
 
-_FLOAT_BYTES = 4
 _ROW_BLOCK_BYTES = 8  #: RowBlock of grouped.h
 
 
 class CppLinear:
     """A linear on packed weights: x [rows, in] -> [rows, out]. What recorder.py needs of it: the attributes; rows in 8
-    bits take row_bytes and scale_bytes each."""
+    bits take row_bytes and block_bytes each."""
 
     packed: torch.Tensor | None = None
-    output_scales: torch.Tensor | None = None
-    output_sums: torch.Tensor | None = None
     grouped_address: int = 0
     row_bytes: int = 0
-    scale_bytes: int = 0
+    block_bytes: int = 0
 
     def __init__(
         self,
@@ -30,19 +27,14 @@ class CppLinear:
         bias: torch.Tensor | None,
         shape: torch.Size,
         dtype: torch.dtype,
-        int8: tuple[torch.Tensor, torch.Tensor] | None = None,
     ) -> None:
-        """shape: [out, in]. dtype: of activations. int8: per output the scale of its weights and their sum, padded to
-        whole panels; None: weights of that dtype."""
+        """shape: [out, in]. dtype: of activations and weights."""
         self.packed = packed
         self.bias = bias
         self.num_outputs, self.num_inputs = shape
-        if int8 is not None:
-            self.output_scales, self.output_sums = int8
-            self.row_bytes, self.scale_bytes = self.num_inputs, _FLOAT_BYTES
-        self._call = library.function("linear" if int8 is None else "linear_int8", dtype)
+        self._call = library.function("linear", dtype)
         self._num_threads = library.num_threads
-        self._weights = [address(weight) for weight in (packed, *(int8 or ()), bias)]
+        self._weights = [address(weight) for weight in (packed, bias)]
         self._sizes = [self.num_inputs, self.num_outputs]
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
@@ -65,7 +57,7 @@ class CppGroupedLinear(CppLinear):
         self.num_outputs, self.num_inputs = groups.shape
         self.grouped_address = ctypes.addressof(groups.weights)
         self.bits, self.has_book = groups.weights.bits, bool(groups.weights.book)
-        self.row_bytes, self.scale_bytes = groups.num_columns, _ROW_BLOCK_BYTES * groups.num_blocks
+        self.row_bytes, self.block_bytes = groups.num_columns, _ROW_BLOCK_BYTES * groups.num_blocks
         self._call = library.function("linear_grouped", dtype)
         self._num_threads = library.num_threads
         self._groups = groups  # keeps alive what the address points to

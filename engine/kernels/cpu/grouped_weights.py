@@ -34,7 +34,8 @@ class PackedGroups:
         num_outputs, num_inputs = matrix.shape
         book, matrix = _integer_book(matrix, has_values=not memory.is_filled)
         matrix = _padded_inputs(matrix)
-        if _block(matrix.group_size) % _CODES[matrix.bits]:
+        self.block = _block(matrix)
+        if self.block % _CODES[matrix.bits]:
             matrix = replace(matrix, bits=8)  # blocks hold no whole steps: a byte for each code
         num_columns, group = matrix.shape[1], matrix.group_size
         num_panels = -(-num_outputs // library.panel_outputs)
@@ -63,7 +64,6 @@ class PackedGroups:
             if places is not None and order is not None:
                 places.copy_(order)
         self._tensors = (codes, factors, scales, offsets, places, book)
-        self.block = _block(group)
         self.num_columns = num_columns
         self.weights = GroupedWeights(
             packed=codes.data_ptr(),
@@ -129,9 +129,10 @@ def _padded_inputs(matrix: QuantisedMatrix) -> QuantisedMatrix:
     return replace(matrix, codes=codes, order=None if is_plain else places)
 
 
-def _block(group: int) -> int:
+def _block(matrix: QuantisedMatrix) -> int:
     """The largest divisor of a group that is a block."""
-    return max(size for size in range(_STEP, _MOST_BLOCK + 1, _STEP) if group % size == 0)
+    most = min(_MOST_BLOCK, matrix.block_size or _MOST_BLOCK)
+    return max(size for size in range(_STEP, most + 1, _STEP) if matrix.group_size % size == 0)
 
 
 def _in_panels(values: torch.Tensor, panel_outputs: int) -> torch.Tensor:

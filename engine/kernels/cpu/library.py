@@ -18,7 +18,6 @@ _POINTER, _INT, _FLOAT, _THREADS = ctypes.c_void_p, ctypes.c_int64, ctypes.c_flo
 _P, _I, _F = (_POINTER,), (_INT,), (_FLOAT,)
 _SIGNATURES = {
     "pack_linear": 2 * _P + 2 * _I,
-    "linear_int8": _P + _I + 5 * _P + 4 * _I,
     "linear_grouped": _P + _I + 3 * _P + 3 * _I,
     "linear": _P + _I + 3 * _P + 4 * _I,
     "unpack_rows": 3 * _P + 2 * _I,
@@ -39,7 +38,7 @@ _SIGNATURES = {
     "add_adapters": 2 * (_P + _I) + 2 * _I + 2 * _P + _I,
     "run_steps": _P + _I + _P,
 }
-_SUFFIXES = {torch.float32: "f32", torch.bfloat16: "bf16", torch.int8: "int8"}
+_SUFFIXES = {torch.float32: "f32", torch.bfloat16: "bf16"}
 
 
 class Library:
@@ -56,8 +55,8 @@ class Library:
             for name, arguments in _SIGNATURES.items():
                 for suffix in ("f32", "bf16"):
                     self._declare(f"{name}_{suffix}", arguments)
-            self._declare("pack_linear_int8", _SIGNATURES["pack_linear"])
             self._declare("pack_grouped", 2 * _P + 3 * _I)
+            self._declare("round_groups", 5 * _P + 4 * _I)
         except (OSError, AttributeError) as error:
             raise OperatorsUnavailable(f"cannot load {path}: {error}") from error
 
@@ -71,6 +70,12 @@ class Library:
     def pack_grouped(self) -> Callable[..., None]:
         """agon_pack_grouped (grouped.cpp); arguments as of `function`."""
         symbol: Callable[..., None] = self._library.agon_pack_grouped
+        return symbol
+
+    @property
+    def round_groups(self) -> Callable[..., None]:
+        """agon_round_groups (rounding.cpp); arguments as of `function`."""
+        symbol: Callable[..., None] = self._library.agon_round_groups
         return symbol
 
     def _declare(self, name: str, arguments: tuple[Any, ...]) -> None:

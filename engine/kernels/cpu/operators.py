@@ -4,8 +4,9 @@ layers: state_kernels.py), for float32 and bfloat16 on CPU.
 Every result depends on its own row only, to the last bit: not on other rows, their number, or the number of threads.
 """
 
-import math
+from collections import deque
 from collections.abc import Sequence
+from dataclasses import replace
 
 import torch
 import torch.nn.functional as F
@@ -29,13 +30,9 @@ from engine.kernels.operators import (
     Routing,
     WorkTimer,
 )
-from engine.kernels.quantised import Matrix, QuantisedMatrix, hollow, quantised
+from engine.kernels.quantised import Matrix, QuantisedMatrix, RoundedForm, hollow, quantised
 
-#: Outputs whose weights are rounded at once: in float32 they stay in a core's cache, and little memory is needed.
-_INT8_ROWS = 256
-#: Inputs that share a scale where weights are rounded to 4 bits, and to 8 bits beside them.
-_GROUPS = {4: 64, 8: 128}
-_LEAST_GROUP = 8
+_ROUNDED_ROWS = 4096  #: outputs that are in float32 at once while they are rounded
 
 
 class CppOperators:
@@ -55,6 +52,9 @@ class CppOperators:
         self.dtype = dtype
         self.has_int8_weights = has_int8_weights
         self.weight_memory: WeightMemory = PrivateMemory()  #: where matrices are packed from now on
+        #: Importance, as `quantised` has it, for the matrices that `linear` will round to int4, in that order.
+        self.importance: deque[torch.Tensor | None] | None = None
+        self._rounded_weights, self._rounded_bits = 0, 0.0  # of layers, which are those that `linear` rounds
         self._unpack_rows = library.function("unpack_rows", dtype)
         self._argmax = library.function("argmax", dtype)
         self._draw = {each: library.function("draw", each) for each in (torch.float32, torch.bfloat16)}
@@ -73,6 +73,11 @@ class CppOperators:
     @property
     def _rounding(self) -> str:
         return "-int8" if self.has_int8_weights else "-int4" if self._has_int4_weights else ""
+
+    @property
+    def bits_per_weight(self) -> float | None:
+        """As Operators.bits_per_weight."""
+        return self._rounded_bits / self._rounded_weights if self._rounded_weights else None
 
     @property
     def state_kernels(self) -> CppStateKernels:
@@ -102,17 +107,17 @@ class CppOperators:
 
     def linear(self, weight: Matrix, bias: torch.Tensor | None) -> LinearFunction:
         """Packs the weight into weight_memory; an odd number of inputs is padded with zeros."""
-        if isinstance(weight, torch.Tensor) and self._has_int4_weights:
-            weight = self._grouped(weight, 4)
+        if isinstance(weight, torch.Tensor):
+            weight = self._layer(weight)
         if isinstance(weight, QuantisedMatrix):
             groups = PackedGroups(self.library, self.weight_memory, weight)
             return CppGroupedLinear(self.library, groups, None if bias is None else bias.to(self.dtype), self.dtype)
-        if padding := -weight.shape[1] % (4 if self.has_int8_weights else 2):
-            # Products take inputs in pairs (bfloat16) or fours (int8). Zeros after the last input change nothing.
+        if padding := weight.shape[1] % 2:
+            # Products take inputs in pairs. Zeros after the last input change nothing.
             multiply_padded = self.linear(F.pad(weight, (0, padding)), bias)
             return lambda x: multiply_padded(F.pad(x, (0, padding)))
         own_bias = None if bias is None else bias.to(self.dtype).clone()
-        return (self._int8_linear if self.has_int8_weights else self._plain_linear)(weight, own_bias)
+        return CppLinear(self.library, self._packed(weight.to(self.dtype)), own_bias, weight.shape, self.dtype)
 
     def linear_by_head(self, weights: torch.Tensor) -> LinearFunction:
         """A product for each head: a row depends on no other, which torch's batched products do not promise."""
@@ -120,28 +125,26 @@ class CppOperators:
         return lambda x: torch.stack([multiply(x[:, head]) for head, multiply in enumerate(products)], dim=1)
 
     def head(self, weight: Matrix, bias: torch.Tensor | None) -> LinearFunction:
-        """As linear; 8 bits where other weights are rounded to 4, because errors of logits and of experts' scores weigh
-        more."""
-        if isinstance(weight, torch.Tensor) and self._has_int4_weights:
-            weight = self._grouped(weight, 8)
-        return self.linear(weight, bias)
+        """As linear; 8 bits where other weights are rounded to fewer, because errors of logits and of experts' scores
+        weigh more."""
+        return self.linear(self._head(weight), bias)
 
     def embedding(self, table: Matrix) -> LinearFunction:
-        """Copies the table into weight_memory, in the dtype of activations; a quantised one stays as it is."""
+        """Copies the table into weight_memory, in the dtype of activations; a quantised one stays quantised."""
         if isinstance(table, QuantisedMatrix):
-            return table.in_memory().rows
+            return self._tied_groups(table)[0]
         own = self.weight_memory.empty(table.numel(), self.dtype).view(table.shape)
         if not self.weight_memory.is_filled:
             own.copy_(table)
         return lambda ids: F.embedding(ids, own)
 
     def tied_embedding(self, table: Matrix) -> tuple[LinearFunction, LinearFunction]:
-        """Both read one packed table, unless weights are rounded here, have a code book or rows of an odd size."""
-        size = table.shape[1]
-        if isinstance(table, QuantisedMatrix) and table.book is None:
+        """Both read one packed table, unless it has rows of an odd size: of 8 bits where weights are rounded."""
+        table = self._head(table)
+        if isinstance(table, QuantisedMatrix):
             return self._tied_groups(table)
-        # Rows of quantised weights are too inexact for embeddings.
-        if isinstance(table, QuantisedMatrix) or self._rounding or size % 2:
+        size = table.shape[1]
+        if size % 2:
             return self.embedding(table), self.head(table, None)
         packed = self._packed(table.to(self.dtype))
         call, num_threads = self._unpack_rows, self.library.num_threads
@@ -165,29 +168,37 @@ class CppOperators:
 
         return embed, multiply
 
-    def _plain_linear(self, weight: torch.Tensor, bias: torch.Tensor | None) -> CppLinear:
-        return CppLinear(self.library, self._packed(weight.to(self.dtype)), bias, weight.shape, self.dtype)
+    def _layer(self, weight: torch.Tensor) -> Matrix:
+        """The weight of a layer, rounded where weights are."""
+        if not self._rounding:
+            return weight
+        form = (RoundedForm.int4 if self._has_int4_weights else RoundedForm.int8)(weight.shape[1])
+        self._rounded_weights += weight.numel()
+        self._rounded_bits += weight.numel() * form.bits_per_weight
+        return self._rounded(weight, form)
 
-    def _int8_linear(self, weight: torch.Tensor, bias: torch.Tensor | None) -> CppLinear:
-        """Weights rounded to integers from -127 to 127, with one scale per output."""
-        num_outputs = len(weight)
-        num_padded = num_outputs + -num_outputs % self.library.panel_outputs
-        memory = self.weight_memory
-        scales, sums = memory.empty(num_padded, torch.float32), memory.empty(num_padded, torch.int32)
-        steps = torch.empty(weight.shape, dtype=torch.int8, device=weight.device)
-        if not memory.is_filled:
-            for tensor in (scales, sums):
-                tensor[num_outputs:] = 0
-            for first in range(0, num_outputs, _INT8_ROWS):
-                rows = slice(first, min(first + _INT8_ROWS, num_outputs))
-                scales[rows], sums[rows], steps[rows] = _rounded(weight[rows])
-        return CppLinear(self.library, self._packed(steps), bias, weight.shape, self.dtype, (scales, sums))
+    def _head(self, weight: Matrix) -> Matrix:
+        """The weight in 8 bits where weights are rounded; one that is quantised stays as it is."""
+        if isinstance(weight, QuantisedMatrix) or not self._rounding:
+            return weight
+        return self._rounded(weight, RoundedForm.head(weight.shape[1]))
 
-    def _grouped(self, weight: torch.Tensor, bits: int) -> QuantisedMatrix:
-        """The weight rounded in groups; without values where weight_memory holds it already."""
-        group = math.gcd(_GROUPS[bits], weight.shape[1])
-        group = group if group >= _LEAST_GROUP else weight.shape[1]
-        return hollow(weight.shape, bits, group) if self.weight_memory.is_filled else quantised(weight, bits, group)
+    def _rounded(self, weight: torch.Tensor, form: RoundedForm) -> QuantisedMatrix:
+        """As `quantised`, without values where weight_memory holds them already."""
+        if form.bits == 8 and not self.weight_memory.is_filled:
+            matrix = quantised(weight, form.bits, form.group_size)
+        else:
+            matrix = hollow(weight.shape, form.bits, form.group_size)
+        if isinstance(matrix.zeros, torch.Tensor) and not self.weight_memory.is_filled:
+            importance = None if self.importance is None else self.importance.popleft()
+            for first in range(0, len(weight), _ROUNDED_ROWS):
+                exact = weight[first : first + _ROUNDED_ROWS].float().contiguous()
+                self.library.round_groups(
+                    exact.data_ptr(), 0 if importance is None else importance.data_ptr(),
+                    *(part[first:].data_ptr() for part in (matrix.codes, matrix.scales, matrix.zeros)),
+                    *exact.shape, form.group_size, form.bits, self.library.num_threads,
+                )  # fmt: skip
+        return replace(matrix, block_size=form.block_size)
 
     def _packed(self, weight: torch.Tensor) -> torch.Tensor:
         num_outputs, num_inputs = weight.shape
@@ -237,11 +248,3 @@ class CppOperators:
             len(token_ids), scores.shape[1], self.library.num_threads,
         )  # fmt: skip
         return token_ids
-
-
-def _rounded(weight: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Scales [out] float32, sums of steps [out] int32, steps [out, in] int8."""
-    exact = weight.float()
-    scales = exact.abs().amax(dim=1) / 127
-    steps = (exact / scales.clamp(min=torch.finfo(torch.float32).tiny)[:, None]).round_().to(torch.int8)
-    return scales, steps.sum(dim=1, dtype=torch.int32), steps

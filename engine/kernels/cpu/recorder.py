@@ -147,7 +147,7 @@ class _Writer:
         product, adapters = linear.product, linear.adapters
         self.steps.owners.append(product)
         self.steps.widest_input = max(self.steps.widest_input, product.row_bytes)
-        self.steps.scale_bytes = max(self.steps.scale_bytes, product.scale_bytes)
+        self.steps.block_bytes = max(self.steps.block_bytes, product.block_bytes)
         sizes = {"num_inputs": product.num_inputs, "num_outputs": product.num_outputs}
         self.steps.add(
             Kind.LINEAR,
@@ -156,8 +156,6 @@ class _Writer:
             weight=address(product.packed),
             bias=address(product.bias),
             grouped=product.grouped_address,
-            output_scales=address(product.output_scales),
-            output_sums=address(product.output_sums),
             **sizes,
             **then,
         )

@@ -35,7 +35,7 @@ class Run {
   }
 
   // Whether a linear step multiplies rows as they are, not rows in 8 bits.
-  static bool is_plain(const Step& s) { return s.output_scales == nullptr && s.grouped == nullptr; }
+  static bool is_plain(const Step& s) { return s.grouped == nullptr; }
 
   // All steps in order; every thread of the team calls it.
   void go(Team& team) {
@@ -70,8 +70,7 @@ class Run {
       if (step.kind != kLinear) continue;
       const bool has_pairs = step.activation >= 0 && is_gated(ActivationKind(step.activation));
       const void* weights = step.grouped == nullptr ? step.weight : step.grouped->packed;
-      const int64_t output_bytes = step.grouped != nullptr ? step.grouped->bytes_per_output()
-                                                           : step.num_inputs * (is_plain(step) ? sizeof(T) : 1);
+      const int64_t output_bytes = is_plain(step) ? step.num_inputs * sizeof(T) : step.grouped->bytes_per_output();
       const Expected panels =
           first_panels(weights, output_bytes, has_pairs ? step.num_outputs / 2 : step.num_outputs, team);
       return team.expect(panels.from, panels.bytes);
@@ -115,21 +114,14 @@ class Run {
     const T* x = buffer(s.input);
     const T* bias = static_cast<const T*>(s.bias);
     T* y = buffer(s.output);
-    if (s.grouped != nullptr) {
-      auto* bytes = reinterpret_cast<int8_t*>(inputs_.bytes);
-      auto* blocks = reinterpret_cast<RowBlock*>(inputs_.row_scales);
-      quantize_blocks(*s.grouped, x, s.num_inputs, bytes, blocks, num_rows, team);
-      const GroupedProduct<T> product{s.grouped, bytes, blocks, bias, y, s.num_outputs, num_rows, s.num_outputs};
-      return multiply_grouped(&product, 1, team, then);
-    }
     if (is_plain(s))
       return multiply<T>({x, s.num_inputs, static_cast<const T*>(s.weight), bias, y, s.num_outputs, num_rows,
                           s.num_inputs, s.num_outputs},
                          floats_, team, then);
-    quantize_rows(x, s.num_inputs, inputs_.bytes, inputs_.row_scales, num_rows, s.num_inputs, team);
-    multiply_int8<T>({inputs_.bytes, s.num_inputs, static_cast<const int8_t*>(s.weight), bias, y, s.num_outputs,
-                      num_rows, s.num_inputs, s.num_outputs, inputs_.row_scales, s.output_scales, s.output_sums},
-                     team, then);
+    quantize_blocks(*s.grouped, x, s.num_inputs, inputs_.bytes, inputs_.row_blocks, num_rows, team);
+    const GroupedProduct<T> product{s.grouped, inputs_.bytes, inputs_.row_blocks, bias,
+                                    y,         s.num_outputs, num_rows,           s.num_outputs};
+    multiply_grouped(&product, 1, team, then);
   }
 
   // output += input, each sum rounded to T.

@@ -30,8 +30,6 @@ struct Step {
   int64_t num_inputs, num_outputs;  // elements of a row
   const void* weight;               // packed panels, a norm's scales (float), or AdapterWeights by slot
   const void* bias;                 // or a norm's shifts (float); may be null
-  const float* output_scales;       // [outputs]; null unless weights are int8
-  const int32_t* output_sums;       // [outputs], likewise: LinearArgs
   const GroupedWeights* grouped;    // null unless weights have scales for groups; then weight is null
   double eps;
   int64_t activation;  // ActivationKind; a linear step also applies it to its outputs; -1: none
@@ -43,8 +41,8 @@ struct Step {
 struct Inputs {
   int64_t num_rows;
   void* const* buffers;
-  uint8_t* bytes;     // [rows, widest input]: rows quantised for int8 and grouped weights
-  float* row_scales;  // [rows]: their scales; for grouped weights RowBlock [rows, blocks]
+  int8_t* bytes;         // [rows, widest input]: rows quantised for grouped weights
+  RowBlock* row_blocks;  // [rows, blocks]
   StepSequences sequences;
   const PageTable* tables;         // [num_tables], by layer type
   const StepRotation* rotations;   // by AttentionLayer::rotation

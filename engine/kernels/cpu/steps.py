@@ -70,8 +70,6 @@ class Step(ctypes.Structure):
         ("num_outputs", _I),
         ("weight", _P),
         ("bias", _P),
-        ("output_scales", _P),
-        ("output_sums", _P),
         ("grouped", _P),
         ("eps", _F),
         ("activation", _I),
@@ -106,7 +104,7 @@ class Inputs(ctypes.Structure):
         ("num_rows", _I),
         ("buffers", _P),
         ("bytes", _P),
-        ("row_scales", _P),
+        ("row_blocks", _P),
         ("num_sequences", _I),
         ("starts", _P),
         ("lengths", _P),
@@ -166,7 +164,7 @@ class StepList:
     attention_calls: list[AttentionCall] = field(default_factory=list)
     owners: list[object] = field(default_factory=list)
     widest_input: int = 0  #: of linears that take rows in 8 bits
-    scale_bytes: int = 0  #: of a row's scales, at most, in those linears
+    block_bytes: int = 0  #: of what a row's blocks were quantised with, at most
     _numbers: dict[str, int] = field(default_factory=dict)
     _widths: list[int] = field(default_factory=list)
 
@@ -200,7 +198,7 @@ class StepList:
         """Addresses of all buffers for a run on these rows."""
         num_rows, item_bytes = stream.shape[0], stream.element_size()
         sizes = [-(-num_rows * width * item_bytes // _LINE) * _LINE for width in self._widths]
-        sizes += [num_rows * self.widest_input, num_rows * self.scale_bytes]
+        sizes += [num_rows * self.widest_input, num_rows * self.block_bytes]
         address = scratch.address_of(sum(sizes) + _LINE)
         addresses = [stream.data_ptr(), update.data_ptr()]
         for size in sizes:
@@ -218,7 +216,7 @@ class Buffers:
 
     addresses: "ctypes.Array[ctypes.c_void_p]"
     bytes: int  #: address of rows in 8 bits, for products with quantised weights
-    row_scales: int  #: address of their scales
+    row_blocks: int  #: address of what their blocks were quantised with
 
 
 def array_of(steps: Sequence[Step]) -> "ctypes.Array[Step]":

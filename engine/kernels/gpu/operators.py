@@ -38,6 +38,7 @@ _PLAIN_BITS, _HEAD_BITS = 16, 8
 #: Inputs that share a scale where weights are rounded to 4 bits, and in the head's 8 bits beside them. With 8 bits in
 #: all weights there is one scale for each output.
 _GROUPS = {4: 64, 8: 128}
+_SCALE_BITS = 32  #: of a scale and its zero point
 
 
 class GpuOperators:
@@ -58,12 +59,18 @@ class GpuOperators:
         self._products = products or Products(is_batch_invariant=is_batch_invariant)
         self._quantised = quantised or QuantisedProducts(self._products.workspace)
         self._bits = 8 if has_int8_weights else 4 if has_int4_weights else 16
+        self._rounded_weights = self._rounded_bits = 0  # of layers
 
     @property
     def name(self) -> str:
         """For logs and metrics: with the number of weights' shapes whose products of few rows are ours."""
         summaries = filter(None, (self._products.summary, self._quantised.summary))
         return ", ".join((f"triton{'' if self._bits == _PLAIN_BITS else f'-int{self._bits}'}", *summaries))
+
+    @property
+    def bits_per_weight(self) -> float | None:
+        """As Operators.bits_per_weight."""
+        return self._rounded_bits / self._rounded_weights if self._rounded_weights else None
 
     def _needs_tiles_by_rows(self, what: str) -> None:
         if self._products.is_batch_invariant:
@@ -152,7 +159,11 @@ class GpuOperators:
         if isinstance(weight, QuantisedMatrix) or bits == _PLAIN_BITS:
             return weight
         group_size = weight.shape[1] if self._bits == _HEAD_BITS else _GROUPS[bits]
-        return replace(quantised(weight, bits, group_size), dtype=weight.dtype)
+        rounded = quantised(weight, bits, group_size)
+        if bits == self._bits:
+            self._rounded_weights += weight.numel()
+            self._rounded_bits += weight.numel() * bits + rounded.scales.numel() * _SCALE_BITS
+        return replace(rounded, dtype=weight.dtype)
 
     def _linear(self, weight: Matrix, bias: torch.Tensor | None) -> LinearFunction:
         if isinstance(weight, torch.Tensor):

@@ -61,24 +61,6 @@ def test_linear(operators: Operators, dtype: torch.dtype, shape: tuple[int, int,
     assert_near(multiply(random(dtype, rows, inputs + 6)[:, :inputs].copy_(x)), wanted)  # strided rows
 
 
-@pytest.mark.parametrize("instruction_set", USABLE)
-@pytest.mark.parametrize("shape", [(1, 48, 96), (5, 42, 24), (33, 64, 200), (130, 30, 7)])
-def test_int8_weights_give_the_product_of_the_rounded_factors(
-    instruction_set: str, dtype: torch.dtype, shape: tuple[int, int, int]
-) -> None:
-    rows, inputs, outputs = shape
-    x, weight, bias = random(dtype, rows, inputs), random(dtype, outputs, inputs) * 0.1, random(dtype, outputs)
-    multiply = CppOperators(library(instruction_set), dtype, has_int8_weights=True).linear(weight, bias)
-
-    def rounded(matrix: torch.Tensor) -> torch.Tensor:
-        scales = matrix.double().abs().amax(dim=1, keepdim=True) / 127
-        return (matrix.double() / scales).round() * scales
-
-    assert_near(multiply(x), F.linear(rounded(x), rounded(weight), bias.double()))
-    assert torch.equal(multiply(torch.zeros_like(x)), bias.expand(rows, -1))
-    assert torch.equal(multiply(x)[:1], multiply(x[:1]))
-
-
 @pytest.mark.parametrize("shape", [(100, 64), (7, 17)])
 def test_tied_embeddings_are_rows_of_the_heads_own_table(
     operators: Operators, dtype: torch.dtype, shape: tuple[int, int]

@@ -38,7 +38,8 @@ def int4_in_another_order(outputs: int, inputs: int, group: int) -> QuantisedMat
 def int4_rounded(outputs: int, inputs: int, group: int) -> QuantisedMatrix:
     weight = torch.randn(outputs, inputs, generator=torch.Generator().manual_seed(1)) / 8
     matrix = quantised(weight, 4, group)
-    return QuantisedMatrix(matrix.codes, matrix.scales.half().float(), 4, matrix.zeros)
+    assert isinstance(matrix.zeros, torch.Tensor)
+    return QuantisedMatrix(matrix.codes, matrix.scales.half().float(), 4, matrix.zeros.half().float())
 
 
 def int8(outputs: int, inputs: int, group: int) -> QuantisedMatrix:
