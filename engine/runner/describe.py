@@ -14,6 +14,7 @@ from engine.parallel.group import Solo
 from engine.runner.device_defaults import with_device_defaults
 from engine.runner.load import choose_device, choose_dtype, choose_kv_dtype, context_length_of, roundings
 from engine.runner.pool import plan_pool
+from engine.text.tokenizer_files import read_chat_template
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +57,7 @@ def describe_checkpoint(config: EngineConfig) -> ModelDescription:
         kv_dtype=str(kv_dtype).removeprefix("torch."),
         weights=", ".join(weights),
         pooling=read_pooling(folder),
+        has_chat_template=read_chat_template(folder) is not None,
     )
     in_dtype = num_parameters * dtype.itemsize
     return ModelDescription(

@@ -4,6 +4,7 @@ Used by the composition root and by the services that turn chats into prompts; s
 to use from several threads (incremental detokenizers are not).
 """
 
+import copy
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -30,6 +31,7 @@ from engine.text.messages import (
     with_read_system,
     with_thoughts,
 )
+from engine.text.plain_chat import PLAIN_CHAT
 from engine.text.prompted_tools import PROMPTED_FORMAT, with_told_tools
 from engine.text.reasoning_effort import with_effort
 from engine.text.thoughts import DEFAULT_TAGS, KNOWN_TAGS
@@ -118,6 +120,17 @@ class Tokenizer:
         backend.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
         backend.decoder = tokenizers.decoders.ByteLevel()
         return cls(backend)
+
+    @property
+    def has_chat_template(self) -> bool:
+        """Whether conversations can be rendered; a base model completes text only."""
+        return self._template is not None
+
+    def with_plain_chat(self) -> Self:
+        """The same tokenizer for a base model that is asked in the form of plain_chat.py."""
+        other = copy.copy(self)
+        other._template = ChatTemplate(PLAIN_CHAT, {})
+        return other
 
     def encode(self, text: str, add_special_tokens: bool = False) -> list[int]:
         """Token ids of a text. Names of special tokens in the text become these tokens, as a raw prompt may want."""
