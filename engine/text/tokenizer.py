@@ -68,7 +68,7 @@ class Tokenizer:
         backend.no_truncation()
         names = dict(special_tokens or {})
         self._backend = backend
-        self._to_bytes, self.strips_first_space = byte_decoder(json.loads(backend.to_str()).get("decoder"))
+        self._to_bytes, self.strips_first_space = byte_decoder(_settings_of(backend.decoder))
         self.eos_token_ids = eos_token_ids
         self.vocab_size: int = backend.get_vocab_size(with_added_tokens=True)
         self.bos_token_id: int | None = backend.token_to_id(names["bos_token"]) if "bos_token" in names else None
@@ -292,3 +292,8 @@ class Tokenizer:
         always = self.eos_token_ids | frozenset(self._special_texts.values())
         # The unknown token does not control the model, and any text may be encoded as it.
         return ControlTokens(self._backend, self._template, self._tags, always=always, never={self._unknown_id})
+
+
+def _settings_of(decoder: Any) -> Any:
+    """A decoder as tokenizer.json has it; None where there is none. Without its vocabulary, which takes a second."""
+    return None if decoder is None else json.loads(decoder.__getstate__())
