@@ -168,7 +168,7 @@ def _ascii_kind(newest: bytes) -> bytes:
     return b"text" + (b"a" if newest.islower() else b"A" if newest.isupper() else b"0" if newest.isdigit() else newest)
 
 
-#: Of a text by its last character.
+#: The kind of a text by its last character.
 _ASCII_KINDS = tuple(_ascii_kind(bytes([byte])) for byte in range(0x80))
 
 
