@@ -18,21 +18,16 @@ from cli.arena.placement.fleet import FleetView
 from cli.arena.placement.placement import MAX_REPLICAS
 from cli.arena.processes import parse_model
 from cli.arena.running_arena import admin_token, arena_client, check, controller_url, is_loopback
+from cli.arena.status import CHAT_FORMS
 from cli.errors import CliError
 from cli.placed_models import PlacedModels, replica_group
 from wire.hosted_models import HostedModel, is_hosted
 from wire.served_models import MAX_MODELS, AdminActOnModel, AdminAddModel, AdminServed, ServedModel, WorkerModels
-from wire.workers import ChatForm
 
 app = typer.Typer(add_completion=False, no_args_is_help=True)
 
 _POLL_S = 0.2
 _STATES = {"on_disk": "on disk"}
-#: What is said of models without a chat template.
-CHAT_FORMS: dict[ChatForm, str] = {
-    "none": "a base model: it completes text, and battles and chats leave it out",
-    "plain": "a base model, asked in plain text",
-}
 
 Name = Annotated[str, typer.Argument(help="Name of the model.")]
 Process = Annotated[

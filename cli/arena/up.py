@@ -44,12 +44,11 @@ from cli.arena.processes import (
     parse_replicas,
 )
 from cli.arena.state_file import StateFile
-from cli.arena.status import StatusView, choose_view
+from cli.arena.status import CHAT_FORMS, StatusView, choose_view
 from cli.arena.supervisor import Supervisor
 from cli.engine_options import engine_option
 from cli.errors import CliError
 from cli.external_store import external_store
-from cli.served_models import CHAT_FORMS
 from engine.config import KVDType
 from service_kit.path_prefix import RootPath
 from service_kit.trust import trust

@@ -77,8 +77,9 @@ def _loaded(folder: Path) -> tuple[Tokenizer, PreTrainedTokenizerFast, dict[str,
     """The tokenizer of a folder, transformers' renderer over it, and the names of special tokens for templates."""
     tokenizer = Tokenizer.from_folder(folder)
     names = {name: text for name, text in read_special_tokens(folder).items() if name in ("bos_token", "eos_token")}
-    # Templates of other models may need them.
-    return tokenizer, PreTrainedTokenizerFast(tokenizer_object=tokenizer._backend), {**_NAMES, **names}
+    renderer: Any = PreTrainedTokenizerFast
+    # Templates of other models may need the names.
+    return tokenizer, renderer(tokenizer_object=tokenizer._backend), {**_NAMES, **names}
 
 
 def rendering(name: str, folder: Path, source: str | None = None) -> Outcome:

@@ -23,7 +23,7 @@ def greedy_as_transformers(file: Path) -> Outcome:
     prompts = [llm.get_tokenizer().encode(prompt, add_special_tokens=True) for prompt in _PROMPTS]
     params = SamplingParams(max_tokens=_NUM_TOKENS, temperature=0.0, ignore_eos=True)
     ours = [output.outputs[0].token_ids for output in llm.generate(prompts, params)]
-    llm.shutdown()
+    llm.close()
     from transformers import AutoModelForCausalLM
 
     theirs = AutoModelForCausalLM.from_pretrained(str(file.parent), gguf_file=file.name, dtype=torch.float32)

@@ -1,65 +1,69 @@
 """Texts and conversations that published tokenizers and chat templates are tried on; the same in every run."""
 
-# ruff: noqa: RUF001 - scripts of the world are what is tried
 import random
 from dataclasses import dataclass, field
 from typing import Any
 
 _PIECES = (
-    *(
-        "",
-        " ",
-        "  ",
-        "\n",
-        "\n\n\n",
-        "\t\t",
-        "\r\n",
-        "\u00a0\u2003\u3000",
-        "\ufeffx",
-        "a\u0000b",
-        "\x01\x7f",
-        "\U0010ffff",
-    ),
-    *(
-        "0" * 60,
-        "1234567890123",
-        "3.14159",
-        "a" * 80,
-        " " * 70,
-        "-" * 40,
-        "...!!!???",
-        "I'm you're WE'LL it'S don\u2019t",
-    ),
-    *("def f(x):\n\treturn {k: v for k, v in x.items()}\n", "for (int i=0;i<n;++i){a[i]^=b[i]<<3;}", "        if x:\n"),
-    *(
-        '{"a": [1, 2, {"b": null}]}',
-        "<html>\r\n <p class='a'>hi&nbsp;</p>\r\n</html>",
-        "https://example.com/a?b=c&d=%20#x",
-    ),
-    *(
-        "你好，世界。今天天气不错",
-        "日本語のテキスト",
-        "한국어 문장입니다.",
-        "𠮷野家",
-        "ｆｕｌｌｗｉｄｔｈ",
-        "か\u3099",
-        "\u1100\u1161\u11a8",
-    ),
-    *("👨\u200d👩\u200d👧 family", "🏳️\u200d🌈", "👍🏽", "🇩🇪🇯🇵", "1️⃣2️⃣", "🫠🪿"),
-    *(
-        "السلام عليكم",
-        "עִבְרִית",
-        "हिन्दी में",
-        "ภาษาไทย",
-        "தமிழ்",
-        "ქართული",
-        "Ωμέγα",
-        "ёлка",
-        "Tiếng Việt",
-        "e\u0301 é",
-        "ﬁ ſ ß İı",
-    ),
-    *("Z͑ͫ̓ͪA̴̵̜̰͔", "\u2581\u2581 x", "Ġbyte Ċlevel", "𝔘𝔫𝔦", "\u2028\u2029", "½ ⅷ", "Hello world", " Hello", "Hello, y'all!"),
+    "",
+    " ",
+    "  ",
+    "\n",
+    "\n\n\n",
+    "\t\t",
+    "\r\n",
+    "\xa0\u2003\u3000",
+    "\ufeffx",
+    "a\x00b",
+    "\x01\x7f",
+    "\U0010ffff",
+    "0" * 60,
+    "1234567890123",
+    "3.14159",
+    "a" * 80,
+    " " * 70,
+    "-" * 40,
+    "...!!!???",
+    "I'm you're WE'LL it'S don\u2019t",
+    "def f(x):\n\treturn {k: v for k, v in x.items()}\n",
+    "for (int i=0;i<n;++i){a[i]^=b[i]<<3;}",
+    "        if x:\n",
+    '{"a": [1, 2, {"b": null}]}',
+    "<html>\r\n <p class='a'>hi&nbsp;</p>\r\n</html>",
+    "https://example.com/a?b=c&d=%20#x",
+    "\u4f60\u597d\uff0c\u4e16\u754c\u3002\u4eca\u5929\u5929\u6c14\u4e0d\u9519",
+    "\u65e5\u672c\u8a9e\u306e\u30c6\u30ad\u30b9\u30c8",
+    "\ud55c\uad6d\uc5b4 \ubb38\uc7a5\uc785\ub2c8\ub2e4.",
+    "\U00020bb7\u91ce\u5bb6",
+    "\uff46\uff55\uff4c\uff4c\uff57\uff49\uff44\uff54\uff48",
+    "\u304b\u3099",
+    "\u1100\u1161\u11a8",
+    "\U0001f468\u200d\U0001f469\u200d\U0001f467 family",
+    "\U0001f3f3\ufe0f\u200d\U0001f308",
+    "\U0001f44d\U0001f3fd",
+    "\U0001f1e9\U0001f1ea\U0001f1ef\U0001f1f5",
+    "1\ufe0f\u20e32\ufe0f\u20e3",
+    "\U0001fae0\U0001fabf",
+    "\u0627\u0644\u0633\u0644\u0627\u0645 \u0639\u0644\u064a\u0643\u0645",
+    "\u05e2\u05b4\u05d1\u05b0\u05e8\u05b4\u05d9\u05ea",
+    "\u0939\u093f\u0928\u094d\u0926\u0940 \u092e\u0947\u0902",
+    "\u0e20\u0e32\u0e29\u0e32\u0e44\u0e17\u0e22",
+    "\u0ba4\u0bae\u0bbf\u0bb4\u0bcd",
+    "\u10e5\u10d0\u10e0\u10d7\u10e3\u10da\u10d8",
+    "\u03a9\u03bc\u03ad\u03b3\u03b1",
+    "\u0451\u043b\u043a\u0430",
+    "Ti\u1ebfng Vi\u1ec7t",
+    "e\u0301 \xe9",
+    "\ufb01 \u017f \xdf \u0130\u0131",
+    "Z\u0351\u036b\u0313\u036aA\u0334\u0335\u031c\u0330\u0354",
+    "\u2581\u2581 x",
+    "\u0120byte \u010alevel",
+    "\U0001d518\U0001d52b\U0001d526",
+    "\u2028\u2029",
+    "\xbd \u2177",
+    "Hello world",
+    " Hello",
+    "Hello, y'all!",
 )
 
 
@@ -88,7 +92,7 @@ _WEATHER = {
     "type": "function",
     "function": {
         "name": "get_weather",
-        "description": 'Weather of a city: <b>now</b> & "später" 日本',
+        "description": 'Weather of a city: <b>now</b> & "sp\xe4ter" \u65e5\u672c',
         "parameters": {
             "type": "object",
             "properties": {
@@ -126,9 +130,9 @@ def _result(text: str, call_id: str = "call00001", name: str = "get_weather") ->
     return {"role": "tool", "tool_call_id": call_id, "name": name, "content": text}
 
 
-_CALLS = [_call("get_weather", {"city": 'Zürich "x" <a>', "unit": "c", "days": 2})]
-_RESULT = _result('{"t": 21.5, "s": "☀️ <ok>"}')
-_SYSTEM = {"role": "system", "content": "You are terse. Ünïcode 日本"}
+_CALLS = [_call("get_weather", {"city": 'Z\xfcrich "x" <a>', "unit": "c", "days": 2})]
+_RESULT = _result('{"t": 21.5, "s": "\u2600\ufe0f <ok>"}')
+_SYSTEM = {"role": "system", "content": "You are terse. \xdcn\xefcode \u65e5\u672c"}
 
 CONVERSATIONS = (
     Conversation("a question", [_user("Hello, how are you?")]),
