@@ -126,6 +126,10 @@ clients:
 	@$(PYTHON) -I cli/bootstrap.py --extra dev
 	@exec $(VENV)/bin/python -m tests.clients $(CLIENTS)
 
+real:
+	@$(PYTHON) -I cli/bootstrap.py --extra dev --compiler
+	@exec $(VENV)/bin/python -m tests.real $(REAL)
+
 parity:
 	@$(PYTHON) -I cli/bootstrap.py --extra dev --compiler
 	@exec $(VENV)/bin/python -m tests.parity --write

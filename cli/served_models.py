@@ -18,6 +18,7 @@ from cli.arena.placement.fleet import FleetView
 from cli.arena.placement.placement import MAX_REPLICAS
 from cli.arena.processes import parse_model
 from cli.arena.running_arena import admin_token, arena_client, check, controller_url, is_loopback
+from cli.arena.status import CHAT_FORMS
 from cli.errors import CliError
 from cli.placed_models import PlacedModels, replica_group
 from wire.hosted_models import HostedModel, is_hosted
@@ -142,14 +143,17 @@ def add(
     if wants_own or (fleet is not None and fleet.has_machines and worker is None):
         _check_own(source)
         group = replica_group(name, source, replicas=replicas, least=least, most=most, cpus=cpus, gpus=gpus, label=on)
-        _tell_placed(name, placed.add(group), as_json=as_json)
+        done = placed.add(group)
+        with _admin(url, data_dir) as client:
+            _tell_placed(name, done + _note(_rows(client, name)), as_json=as_json)
         return
     with _admin(url, data_dir) as client:
         if fleet is not None and worker is None:
             worker = _shared_process(client, fleet)
             if worker is None:
                 print("no worker process has room for it", file=sys.stderr)
-                _tell_placed(name, placed.add(replica_group(name, source)), as_json=as_json)
+                done = placed.add(replica_group(name, source))
+                _tell_placed(name, done + _note(_rows(client, name)), as_json=as_json)
                 return
         body = AdminAddModel(name=name, source=source, worker=worker, reason=reason)
         check(client.post("/arena/admin/served", json=body.model_dump(exclude_none=True)))
@@ -159,13 +163,14 @@ def add(
             act = AdminActOnModel(name=name, action="remove", worker=worker, reason=reason)
             check(client.post("/arena/admin/served/act", json=act.model_dump(exclude_none=True)))
             print(f"the worker process refuses it: {row.error}", file=sys.stderr)
-            _tell_placed(name, placed.add(replica_group(name, source)), as_json=as_json)
+            done = placed.add(replica_group(name, source))
+            _tell_placed(name, done + _note(_rows(client, name)), as_json=as_json)
             return
         served = _read(client)
     if row.error is not None:
         raise CliError(row.error)
     where = "by another server" if is_hosted(source) else f"{_size(row.memory_bytes)} in memory"
-    _tell(f"{name} is served, {where}", served, as_json=as_json)
+    _tell(f"{name} is served, {where}{_note([row])}", served, as_json=as_json)
 
 
 def _named(model: str, address: str) -> tuple[str, str]:
@@ -314,11 +319,20 @@ def _read(client: httpx.Client) -> AdminServed:
 def _await(client: httpx.Client, name: str, states: set[str]) -> ServedModel:
     """The model's row once it is in one of the states."""
     while True:
-        rows = [row for process in _read(client).processes for row in process.models if row.name == name]
-        for row in rows:
+        for row in _rows(client, name):
             if row.residence in states:
                 return row
         time.sleep(_POLL_S)
+
+
+def _rows(client: httpx.Client, name: str) -> list[ServedModel]:
+    return [row for process in _read(client).processes for row in process.models if row.name == name]
+
+
+def _note(rows: Sequence[ServedModel]) -> str:
+    """What is to be said of a model that has no chat template."""
+    forms = [CHAT_FORMS[row.chat] for row in rows if row.chat in CHAT_FORMS]
+    return f"; it is {forms[0]}" if forms else ""
 
 
 def _row(process: WorkerModels, model: ServedModel) -> tuple[str, ...]:
@@ -329,9 +343,12 @@ def _row(process: WorkerModels, model: ServedModel) -> tuple[str, ...]:
     load = f"{model.running} running, {model.waiting} waiting" if model.running or model.waiting else ""
     woke = "" if model.wake_s is None else f"{model.wake_s:.2f} s"
     trouble = model.error or model.problem
-    shown = state if trouble is None else f"{state}: {trouble}"
+    if trouble is not None:
+        state = f"{state}: {trouble}"
+    elif note := CHAT_FORMS.get(model.chat):
+        state = f"{state}; {note}"
     where = process.worker_ids.get(model.name, process.url)
-    return (model.name, shown, memory, load, f"{model.idle_s:.0f} s ago", woke, where)
+    return (model.name, state, memory, load, f"{model.idle_s:.0f} s ago", woke, where)
 
 
 def _size(num_bytes: int) -> str:

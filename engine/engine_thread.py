@@ -37,6 +37,7 @@ class EngineThread:
             self._receiver.on_load_error(error)
         else:
             core = loaded.core
+            core.compiler.prepare()
             self._are_all_alive = loaded.is_alive
             limits = (core.admission, core.limits, core.step_limits)
             serving = Serving(*limits, loaded.info, loaded.tokenizer, core.stats(), core.compiler)

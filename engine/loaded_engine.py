@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from engine.config import EngineConfig
+from engine.config import EngineConfig, ModelLimits
 from engine.constraints.compiler import GrammarCompiler
 from engine.constraints.vocabulary import Vocabulary
 from engine.core import EngineCore
@@ -61,15 +61,23 @@ def load_engine(config: EngineConfig, *, has_queue_bound: bool = True) -> Loaded
     return engine_around(loaded, has_queue_bound=has_queue_bound)
 
 
+def compiler_of(tokenizer: "Tokenizer | None", limits: ModelLimits, *, closes_answers: bool) -> GrammarCompiler:
+    """The compiler of a model's constraints. tokenizer: None for random weights without one."""
+    vocabulary = None if tokenizer is None else Vocabulary(tokenizer, limits.vocab_size, limits.eos_token_ids)
+    return GrammarCompiler(vocabulary, closes_answers=closes_answers)
+
+
 def engine_around(
     loaded: "LoadedModel",
     *,
     has_queue_bound: bool = True,
+    compiler: GrammarCompiler | None = None,
     share: PoolShare | None = None,
     reclaim: Reclaim | None = None,
     draft: "LoadedModel | None" = None,
 ) -> LoadedEngine:
-    """An engine around a model that is loaded. share, reclaim: as EngineCore. draft: a smaller model over the same
+    """An engine around a model that is loaded. compiler: that of its constraints; None: it is made. share, reclaim: as
+    EngineCore. draft: a smaller model over the same
     pool that proposes tokens."""
     from engine.text.tokenizer import IncrementalDetokenizer
 
@@ -80,8 +88,8 @@ def engine_around(
             return NoText()
         return IncrementalDetokenizer(tokenizer, skip_special, prompt, shown_ids=tokenizer.ids_of(shown))
 
-    limits = loaded.runner.limits
-    vocabulary = None if tokenizer is None else Vocabulary(tokenizer, limits.vocab_size, limits.eos_token_ids)
+    if compiler is None:
+        compiler = compiler_of(tokenizer, loaded.runner.limits, closes_answers=loaded.config.close_answers)
     if draft is not None:
         share = PoolShare(LargePool(loaded.pool_plan.num_large_pages))
     core = EngineCore(
@@ -89,7 +97,7 @@ def engine_around(
         loaded.config,
         make_detokenizer,
         has_queue_bound=has_queue_bound,
-        compiler=GrammarCompiler(vocabulary, closes_answers=loaded.config.close_answers),
+        compiler=compiler,
         proposer=_proposer(loaded, draft, share, loaded.config.step_limits.max_batched_tokens),
         rack=loaded.adapters,
         share=share,

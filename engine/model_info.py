@@ -20,6 +20,7 @@ class ModelInfo:
     operators: str = "torch"  #: what computes: "torch", "triton", or "cpp-" and the instruction set
     weights: str = ""  #: how linear weights are quantised, "AWQ 4 bits" or "int4"; empty: they are not
     pooling: PoolingParams = field(default_factory=PoolingParams)  #: of requests for vectors that name none
+    has_chat_template: bool = True  #: False: a base model, which completes text
 
     @property
     def precision(self) -> str:

@@ -158,6 +158,11 @@ class WorkerSettings(_EngineSettings):
         description="JSON object of values for the model's chat template where a request names none, as "
         '{"enable_thinking": false}',
     )
+    plain_chat: bool = Field(
+        default=False,
+        description="Models without a chat template take conversations, too, as text in which `User:` and `Assistant:` "
+        "speak, and battles draw them. Otherwise such a base model completes text only (docs/served-models.md)",
+    )
     tool_format: Literal["auto", "template"] | ToolFormat = Field(
         default="auto",
         description="Form of the model's tool calls. auto: the one that its chat template shows; where the template "

@@ -387,6 +387,7 @@ class Models:
             wake_s=None if worker.wake_s is None else round(worker.wake_s, 3),
             error=None if entry.error is None else str(entry.error),
             problem=None if worker.hosting is None else worker.hosting.problem,
+            chat="template" if resident is None else resident.description.card.chat,
         )
 
     def _run(self, work: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":

@@ -15,6 +15,7 @@ from engine.errors import AdapterError, EngineDead, EngineError, InvalidRequest
 from engine.request import RequestDelta
 from engine.sampling_params import PoolingParams, ToolFormat
 from engine.text.bad_words import with_bad_words
+from engine.text.plain_chat import PLAIN_STOPS
 from engine.text.prompted_tools import PROMPTED_FORMAT
 from model_worker.answer_end import SampleUsage
 from model_worker.engine_load import MAX_CELLS, load_of, pool_picture
@@ -48,7 +49,7 @@ class PagedEngine:
         self.card = card
         self.capacity = capacity
         self._engine = engine
-        self._tokenizer = engine.tokenizer
+        self._tokenizer = engine.tokenizer.with_plain_chat() if card.chat == "plain" else engine.tokenizer
         self._defaults = defaults
         self._default_max_tokens = default_max_tokens
         self._chat_template_kwargs = chat_template_kwargs
@@ -138,6 +139,8 @@ class PagedEngine:
             default_max_tokens=self._default_max_tokens,
             thoughts=prompt.thoughts,
         )
+        if self.card.chat == "plain" and isinstance(prompt.source, Conversation):
+            params = replace(params, stop=(*params.stop, *PLAIN_STOPS))
         params = with_bad_words(params, self._tokenizer.encode)
         if prompt.tool_calls is not None:
             params = replace(params, tool_calls=replace(prompt.tool_calls, id_seed=request_id))

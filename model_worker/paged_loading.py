@@ -119,6 +119,7 @@ def _card(settings: WorkerSettings, info: ModelInfo, context_length: int) -> Mod
         dtype=info.precision,
         context_length=context_length,
         runs_on="cpu" if info.device == "cpu" else "gpu",
+        chat="template" if info.has_chat_template else "plain" if settings.plain_chat else "none",
     )
 
 

@@ -91,9 +91,9 @@ class ControllerClient:
         return await self._http.doubting_controllers(known)
 
     async def models(self, visitor: Visitor) -> tuple[str, ...]:
-        """Names of the models that are served now."""
+        """Names of the models that are served now and can chat."""
         models = ModelList.model_validate(await self._http.json("GET", "/v1/models", visitor))
-        return tuple(model.id for model in models.data)
+        return tuple(model.id for model in models.data if model.chat != "none")
 
     async def create_battle(self, request: CreateBattle, visitor: Visitor) -> BattleView:
         """Open a battle."""

@@ -209,6 +209,7 @@ RETIRED_ON: str
 SUBMITTED: str
 RELEASED: str
 RUNS_ON: dict[str, str]
+CHAT_FORMS: dict[str, str]
 WAITING_MODELS: str
 ANCHOR_ONE: str
 ANCHOR_MEAN: str

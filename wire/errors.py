@@ -23,6 +23,7 @@ class ErrorCode(StrEnum):
     NOT_FOUND = "not_found"
     METHOD_NOT_ALLOWED = "method_not_allowed"
     MODEL_NOT_FOUND = "model_not_found"
+    NOT_A_CHAT_MODEL = "not_a_chat_model"
     THREAD_NOT_FOUND = "thread_not_found"
     BATTLE_NOT_FOUND = "battle_not_found"
     CHAT_NOT_FOUND = "chat_not_found"
@@ -68,6 +69,7 @@ STATUS: dict[ErrorCode, int] = {
     ErrorCode.NOT_FOUND: 404,
     ErrorCode.METHOD_NOT_ALLOWED: 405,
     ErrorCode.MODEL_NOT_FOUND: 404,
+    ErrorCode.NOT_A_CHAT_MODEL: 400,
     ErrorCode.THREAD_NOT_FOUND: 404,
     ErrorCode.BATTLE_NOT_FOUND: 404,
     ErrorCode.CHAT_NOT_FOUND: 404,
@@ -114,6 +116,7 @@ MEANINGS: dict[ErrorCode, str] = {
     ErrorCode.NOT_FOUND: "There is no such path.",
     ErrorCode.METHOD_NOT_ALLOWED: "The path exists, but not for this method.",
     ErrorCode.MODEL_NOT_FOUND: "No worker serves a model of this name.",
+    ErrorCode.NOT_A_CHAT_MODEL: "The model has no chat template: it completes text, and takes no conversation.",
     ErrorCode.THREAD_NOT_FOUND: "No conversation is kept that could be continued: send all of its messages.",
     ErrorCode.BATTLE_NOT_FOUND: "There is no such battle, or it has been forgotten.",
     ErrorCode.CHAT_NOT_FOUND: "There is no such chat, it has been forgotten, or it belongs to another visitor.",
@@ -139,7 +142,7 @@ MEANINGS: dict[ErrorCode, str] = {
     ErrorCode.OVERLOADED: "The service gets more requests than it can take at the moment.",
     ErrorCode.NO_WORKER: "No worker of the model can answer now.",
     ErrorCode.MODEL_ASLEEP: "The model is not in memory and could not be brought there in time; ask again.",
-    ErrorCode.NOT_ENOUGH_MODELS: "Fewer than two models can take a battle now.",
+    ErrorCode.NOT_ENOUGH_MODELS: "Fewer than two models that can chat take battles now.",
     ErrorCode.WORKER_FAILED: "The worker failed before the answer was complete.",
     ErrorCode.WORKER_TIMEOUT: "The worker was silent, or the answer took, longer than the time limit.",
     ErrorCode.STORE_UNAVAILABLE: "The store did not answer: whether a change happened is unknown; send it again.",

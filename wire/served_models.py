@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from wire.ids import WorkerId
 from wire.model_names import ModelName
+from wire.workers import ChatForm
 
 MAX_MODELS = 16  #: that one worker process serves
 MAX_SOURCE_CHARS = 8192
@@ -54,6 +55,7 @@ class ServedModel(_Frozen):
     wake_s: float | None = Field(default=None, description="seconds that its last waking took; null: none yet")
     error: str | None = Field(default=None, description="why it could not be loaded")
     problem: str | None = Field(default=None, description="a hosted model: what its operator should know")
+    chat: ChatForm = Field(default="template", description="none: a base model, which battles and chats leave out")
 
 
 class ServedModels(_Frozen):

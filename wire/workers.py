@@ -20,6 +20,9 @@ from wire.tools import ToolChoice, ToolDefinitions
 #: `asleep`: the model is not in memory; a request wakes it.
 WorkerState = Literal["starting", "ready", "asleep", "draining"]
 Processor = Literal["cpu", "gpu", "remote"]
+#: How a model is asked in a conversation. `template`: as its chat template says, or as another server does it; `plain`:
+#: it has none, and the operator has it asked by "User:" and "Assistant:"; `none`: not at all, it completes text.
+ChatForm = Literal["template", "plain", "none"]
 
 
 class _Frozen(BaseModel):
@@ -39,6 +42,16 @@ class ModelCard(_Frozen):
         default=True, description="false: it gives no token ids, so a broken answer cannot be continued elsewhere"
     )
     runs_on: Processor | None = Field(default=None, description="what computes; remote: another service; null: unknown")
+    chat: ChatForm = Field(
+        default="template",
+        description="how it is asked in chats and battles; plain: by `User:` and `Assistant:`, having no chat "
+        "template; none: a base model, which completes text",
+    )
+
+    @property
+    def can_chat(self) -> bool:
+        """Whether it takes conversations, not only texts to complete."""
+        return self.chat != "none"
 
 
 class Capacity(_Frozen):

@@ -16,7 +16,13 @@ from rich.table import Table
 from rich.text import Text
 
 from cli.arena.child import Child, ChildState
-from wire.workers import WorkerView
+from wire.workers import ChatForm, WorkerView
+
+#: What is said of models without a chat template.
+CHAT_FORMS: dict[ChatForm, str] = {
+    "none": "a base model: it completes text, and battles and chats leave it out",
+    "plain": "a base model, asked in plain text",
+}
 
 _COLOURS = {
     ChildState.READY: "green",

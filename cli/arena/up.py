@@ -6,7 +6,7 @@ import os
 import signal
 import time
 import webbrowser
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Literal
@@ -44,7 +44,7 @@ from cli.arena.processes import (
     parse_replicas,
 )
 from cli.arena.state_file import StateFile
-from cli.arena.status import StatusView, choose_view
+from cli.arena.status import CHAT_FORMS, StatusView, choose_view
 from cli.arena.supervisor import Supervisor
 from cli.engine_options import engine_option
 from cli.errors import CliError
@@ -214,6 +214,7 @@ class Arena:
         self._placement: Placement | None = None
         self._replicas: dict[str, tuple[str, str, int]] = {}  #: on other machines, as they were reported
         self._failed: dict[str, str] = {}  #: models that cannot be loaded, with the reason
+        self._base_models: set[str] = set()  #: reported ones
         self._was_served: set[str] = set()  #: models that the controller has known; one that was removed is among them
         self._worker_headers: dict[str, str] = {}
         self._admin_headers: dict[str, str] = {}  #: GET /arena/workers shows loads to the admin only
@@ -277,6 +278,7 @@ class Arena:
         workers = await self._workers(client)
         if not self._is_ready:
             await self._note_failed(client)
+        self._note_base_models(workers)
         waiting = self._waiting_for(supervisor, workers)
         self._is_ready = not waiting
         if waiting:
@@ -295,6 +297,8 @@ class Arena:
         if self._is_ready and not self._ready_once:
             self._ready_once = True
             self._view.event("arena", f"ready after {time.monotonic() - self._started_at:.1f} s")
+            if workers and sum(worker.card.can_chat for worker in workers.values()) < 2:
+                self._view.event("arena", "fewer than two models can chat: there are no battles")
             if self._open_browser:
                 webbrowser.open(self._settings.page_url)
 
@@ -330,6 +334,13 @@ class Arena:
                     self._view.event(f"worker {replica.id}", f"{replica.state}{where}{why}")
                 self._replicas[replica.id] = now
         return replicas
+
+    def _note_base_models(self, workers: Mapping[str, WorkerView]) -> None:
+        """Report the models without a chat template, each once."""
+        for model, worker in workers.items():
+            if worker.card.chat in CHAT_FORMS and model not in self._base_models:
+                self._base_models.add(model)
+                self._view.event(model, f"is {CHAT_FORMS[worker.card.chat]}")
 
     async def _note_failed(self, client: httpx.AsyncClient) -> None:
         """Report the models that their worker cannot load, each once."""

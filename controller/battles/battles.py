@@ -61,7 +61,7 @@ class Battles:
 
     async def create(self, request: CreateBattle, visitor: Visitor) -> Battle:
         """Create a battle between drawn models, or between those that the request names. Only `visitor` may vote on
-        it. Raises ApiError as Matchmaker.draw does, MODEL_NOT_FOUND or NO_WORKER."""
+        it. Raises ApiError as Matchmaker.draw does, MODEL_NOT_FOUND, NOT_A_CHAT_MODEL or NO_WORKER."""
         probability: float | None = None
         if request.models is None:
             sides, probability = self._draw()
@@ -177,7 +177,7 @@ class Battles:
             raise ApiError(
                 ErrorCode.MODEL_NOT_FOUND, f"The model {model!r} is retired or switched off.", param="models"
             )
-        card = self._table.ready_models().get(model)
+        card = self._table.chat_card(model, "models")
         if card is not None:
             return StoredSide(model, card.revision, None)
         if self._table.knows(model):

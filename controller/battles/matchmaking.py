@@ -28,9 +28,9 @@ class Drawn:
 
 
 class Matchmaker:
-    """Draws among models that have a ready worker with room. `counts` are those of the overall board, other objects
-    after new votes; `refused` is told the models of which too few have room, and returns after how many seconds to ask
-    again. `weight` is what the administrator gives a model; one of weight 0 is not drawn."""
+    """Draws among models that can chat and have a ready worker with room. `counts` are those of the overall board,
+    other objects after new votes; `refused` is told the models of which too few have room, and returns after how many
+    seconds to ask again. `weight` is what the administrator gives a model; one of weight 0 is not drawn."""
 
     def __init__(
         self,
@@ -75,9 +75,10 @@ class Matchmaker:
                 raise ApiError(
                     ErrorCode.QUEUE_FULL, "The models are busy. Try again in a moment.", retry_after_s=wait_s
                 )
-            raise ApiError(
-                ErrorCode.NOT_ENOUGH_MODELS, "A battle needs two models; fewer are running now.", retry_after_s=5
-            )
+            message = "A battle needs two models that can chat; fewer are running now."
+            if base := sorted(model for model, card in self._ready_models().items() if not card.can_chat):
+                message += f" Base models without a chat template complete text only: {', '.join(base)}."
+            raise ApiError(ErrorCode.NOT_ENOUGH_MODELS, message, retry_after_s=5)
         pair = self._table(open_models).draw(self._rng)
         a, b = (Drawn(model, ready[model].revision, pair.probability) for model in (pair.model_a, pair.model_b))
         return a, b
@@ -98,7 +99,8 @@ class Matchmaker:
         return Drawn(model, ready[model].revision, table.probability(opponent, model))
 
     def _drawable(self) -> dict[str, ModelCard]:
-        return {model: card for model, card in self._ready_models().items() if self._weight(model) > 0}
+        ready = self._ready_models()
+        return {model: card for model, card in ready.items() if card.can_chat and self._weight(model) > 0}
 
     def _open(self, ready: Mapping[str, ModelCard]) -> list[str]:
         return sorted(model for model in ready if self._has_room(model))

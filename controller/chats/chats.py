@@ -59,7 +59,7 @@ class Chats:
         self._bounds = bounds
 
     async def create(self, request: CreateChat, visitor: Visitor) -> Battle:
-        """Create a chat without a turn. Raises ApiError MODEL_NOT_FOUND."""
+        """Create a chat without a turn. Raises ApiError MODEL_NOT_FOUND or NOT_A_CHAT_MODEL."""
         self._check_length(request.system_prompt, "system_prompt")
         chat_id = ChatId(secrets.token_urlsafe(16))
         owner = self._voters.owner(visitor)
@@ -86,7 +86,8 @@ class Chats:
         return chat
 
     async def ask(self, chat_id: ChatId, request: AskChat, visitor: Visitor, request_key: str | None = None) -> EntryId:
-        """Begin the next turn. Returns and raises as Battles.take_turn does, MODEL_NOT_FOUND too."""
+        """Begin the next turn. Returns and raises as Battles.take_turn does, MODEL_NOT_FOUND and
+        NOT_A_CHAT_MODEL too."""
         self._check_content(request.content)
 
         async def begin(chat: Battle) -> EntryId:
@@ -177,7 +178,7 @@ class Chats:
 
     def _side(self, model: str | None) -> StoredSide:
         """The model as it is stored; whether it can answer now is seen when a turn begins."""
-        card = None if model is None else self._table.ready_models().get(model)
+        card = None if model is None else self._table.chat_card(model, "model")
         if card is not None:
             return StoredSide(card.name, card.revision, None)
         if model is None or not self._table.knows(model) or self._table.is_off(model):

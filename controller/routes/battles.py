@@ -37,6 +37,7 @@ def add_battle_routes(
             ErrorCode.CAPTCHA_NEEDED,
             ErrorCode.TERMS_NOT_ACCEPTED,
             ErrorCode.MODEL_NOT_FOUND,
+            ErrorCode.NOT_A_CHAT_MODEL,
             ErrorCode.RATE_LIMITED,
             ErrorCode.QUEUE_FULL,
             ErrorCode.NO_WORKER,

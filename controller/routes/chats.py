@@ -24,6 +24,7 @@ _OF_A_TURN = (
     ErrorCode.INVALID_REQUEST,
     ErrorCode.CONTEXT_LENGTH_EXCEEDED,
     ErrorCode.MODEL_NOT_FOUND,
+    ErrorCode.NOT_A_CHAT_MODEL,
     ErrorCode.BATTLE_BUSY,
     ErrorCode.BATTLE_FULL,
     ErrorCode.STALE_TURN,
@@ -56,6 +57,7 @@ def add_chat_routes(
             ErrorCode.CAPTCHA_NEEDED,
             ErrorCode.TERMS_NOT_ACCEPTED,
             ErrorCode.MODEL_NOT_FOUND,
+            ErrorCode.NOT_A_CHAT_MODEL,
         ),
     )
     async def create(request: Request) -> Response:

@@ -73,8 +73,8 @@ class ArenaBackend:
         """Those that have a ready worker."""
         ready = self._table.ready_models()
         return [
-            ModelObject(id=name, created=self._started, max_model_len=ready[name].context_length)
-            for name in sorted(ready)
+            ModelObject(id=name, created=self._started, max_model_len=card.context_length, chat=card.chat)
+            for name, card in sorted(ready.items())
         ]
 
     async def answer(

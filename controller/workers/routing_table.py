@@ -12,7 +12,7 @@ from typing import Protocol
 
 from controller.store.keys import Keys
 from controller.store.store import Store
-from wire.errors import ApiError
+from wire.errors import ApiError, ErrorCode
 from wire.ids import WorkerId
 from wire.workers import Capacity, Load, ModelCard, WorkerState
 
@@ -127,6 +127,15 @@ class RoutingTable:
             for worker in self.live()
             if worker.takes_requests and not self._controls.is_off(worker.card.name)
         }
+
+    def chat_card(self, model: str, param: str) -> ModelCard | None:
+        """The card of a model for a conversation; None: it is none of `ready_models`. Raises ApiError NOT_A_CHAT_MODEL
+        for a base model, which could answer no message."""
+        card = self.ready_models().get(model) or self._snapshot.models.get(model)
+        if card is not None and not card.can_chat:
+            message = f"{model} is a base model without a chat template; it completes text, it does not chat."
+            raise ApiError(ErrorCode.NOT_A_CHAT_MODEL, message, param=param)
+        return self.ready_models().get(model)
 
     def is_off(self, model: str) -> bool:
         """Whether an administrator has switched the model off."""

@@ -1,8 +1,10 @@
 """A vocabulary of bytes and special tokens, in which llguidance follows a grammar in microseconds a byte; and the
 tokens of a model as bytes."""
 
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
+from typing import TypeVar
 
 import numpy as np
 from llguidance import LLMatcher
@@ -12,6 +14,11 @@ from engine.constraints.vocabulary import Vocabulary, tokenizer_of
 
 _MOST_TOKEN_BYTES = 32  #: of a token that `split` uses
 
+_PIECE_S = 0.001  #: longest time for which the interpreter is held
+_CHECKED = 64  #: tokens between two looks at the clock
+
+T = TypeVar("T")
+
 #: What comes next in a text: bytes, and special tokens as 256 + their ids.
 Symbols = tuple[int, ...]
 
@@ -20,6 +27,7 @@ class ByteVocabulary:
     """Bytes, and special tokens under the ids that they have in the model."""
 
     def __init__(self, vocabulary: Vocabulary) -> None:
+        self._pause: Callable[[], None] | None = None
         self._special = vocabulary.special_ids
         self._pieces = vocabulary.pieces
         self._end_id = vocabulary.end_id
@@ -29,13 +37,37 @@ class ByteVocabulary:
             if token_id < vocabulary.size:
                 pieces[token_id] = self._pieces[token_id]
         pieces[self._end_id] = b"</end>"
-        self.tokenizer = tokenizer_of(pieces, self._special, self._end_id, self._encode)
-        self._known = frozenset(
+        self.tokenizer = tokenizer_of(pieces, self._special, self._end_id, self._encode, slices=[])
+
+    def read(self, pause: Callable[[], None]) -> None:
+        """Find out all that is computed from all tokens, half a second for 262,144, in pieces of a millisecond, after
+        each of which `pause` is called. What is not read here is computed when it is first needed."""
+        self._pause = pause
+        try:
+            for name in ("_known", "_longest", "kinds_in_text", "kinds", "num_digits", "_longest_first"):
+                getattr(self, name)
+        finally:
+            self._pause = None
+
+    def _in_pieces(self, tokens: Iterable[T]) -> Iterator[T]:
+        began = time.perf_counter()
+        for place, token in enumerate(tokens):
+            yield token
+            if self._pause is not None and place % _CHECKED == 0 and time.perf_counter() - began > _PIECE_S:
+                self._pause()
+                began = time.perf_counter()
+
+    @cached_property
+    def _known(self) -> frozenset[bytes]:
+        return frozenset(
             piece
-            for token_id, piece in enumerate(self._pieces)
+            for token_id, piece in enumerate(self._in_pieces(self._pieces))
             if 0 < len(piece) <= _MOST_TOKEN_BYTES and token_id not in self._special
         )
-        self._longest = max(map(len, self._known), default=1)
+
+    @cached_property
+    def _longest(self) -> int:
+        return max(map(len, self._in_pieces(self._known)), default=1)
 
     def __len__(self) -> int:
         """Tokens of the model."""
@@ -107,7 +139,8 @@ class ByteVocabulary:
     @cached_property
     def num_digits(self) -> NDArray[np.int32]:
         """[V]: digits at the beginning of each token."""
-        return np.array([len(piece) - len(piece.lstrip(b"0123456789")) for piece in self._pieces], np.int32)
+        digits = (len(piece) - len(piece.lstrip(b"0123456789")) for piece in self._in_pieces(self._pieces))
+        return np.fromiter(digits, np.int32, len(self._pieces))
 
     def one_of_each(self, is_allowed: NDArray[np.bool_], kinds: NDArray[np.int32]) -> list[tuple[int, int]]:
         """The shortest allowed token of each kind, with its kind. is_allowed, kinds: [V]."""
@@ -119,28 +152,37 @@ class ByteVocabulary:
 
     @cached_property
     def _longest_first(self) -> NDArray[np.int32]:
-        return np.argsort([-len(piece) for piece in self._pieces], kind="stable").astype(np.int32)
+        lengths = np.fromiter((-len(piece) for piece in self._in_pieces(self._pieces)), np.int32, len(self._pieces))
+        return np.argsort(lengths, kind="stable").astype(np.int32)
 
     def _kinds(self, kind_of: Callable[[bytes], bytes]) -> NDArray[np.int32]:
         numbers: dict[bytes | int, int] = {}
-        return np.array(
-            [
-                numbers.setdefault(token_id if token_id in self._special else kind_of(piece), len(numbers))
-                for token_id, piece in enumerate(self._pieces)
-            ],
-            np.int32,
+        kinds = (
+            numbers.setdefault(token_id if token_id in self._special else kind_of(piece), len(numbers))
+            for token_id, piece in enumerate(self._in_pieces(self._pieces))
         )
+        return np.fromiter(kinds, np.int32, len(self._pieces))
+
+
+def _ascii_kind(newest: bytes) -> bytes:
+    return b"text" + (b"a" if newest.islower() else b"A" if newest.isupper() else b"0" if newest.isdigit() else newest)
+
+
+#: The kind of a text by its last character.
+_ASCII_KINDS = tuple(_ascii_kind(bytes([byte])) for byte in range(0x80))
 
 
 def _as_text(piece: bytes) -> bytes:
-    end = next((index for index, byte in enumerate(piece) if byte in b'"\\'), len(piece))
-    text = piece[:end]
-    if not text:
+    end = len(piece)
+    if b'"' in piece or b"\\" in piece:
+        end = next(place for place, byte in enumerate(piece) if byte in b'"\\')
+    if end == 0:
         return piece
+    text = piece[:end]
+    if text[-1] < 0x80:
+        return _ASCII_KINDS[text[-1]] + piece[end:]
     begins = next((index for index in range(1, min(4, len(text)) + 1) if text[-index] & 0xC0 != 0x80), 0)
     first = text[-begins]
     num_bytes = 1 if first < 0xC0 else 2 if first < 0xE0 else 3 if first < 0xF0 else 4
     missing = num_bytes - begins if begins else 0
-    newest = text[-1:] if text[-1] < 0x80 else b""
-    kind = b"a" if newest.islower() else b"A" if newest.isupper() else b"0" if newest.isdigit() else newest
-    return b"text" + kind + b"\xff" * max(0, missing) + piece[end:]
+    return b"text" + b"\xff" * max(0, missing) + piece[end:]

@@ -6,6 +6,7 @@ Time and memory are bounded by counts of work, not by a clock: what compiles her
 import threading
 from collections import OrderedDict
 from concurrent.futures import Future, ThreadPoolExecutor
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, NamedTuple
 
 from engine.constraints.schema_check import refuse
@@ -20,6 +21,11 @@ if TYPE_CHECKING:
     from engine.constraints.closing import Closing
 
 MAX_COMPILED = 64  #: constraints that are kept
+_PAUSE_S = 0.004  #: between two pieces of reading the tokens
+
+
+class _Ended(Exception):
+    """The compiler is shut down."""
 
 
 class Grammar(NamedTuple):
@@ -38,6 +44,8 @@ class GrammarCompiler:
         self._vocabulary = vocabulary
         self._closes_answers = closes_answers
         self._words: ByteVocabulary | None = None
+        self._words_lock = threading.Lock()  # held while they are read
+        self._is_ending = threading.Event()
         self._lock = threading.Lock()  # guards _compiled; held for moments
         self._compiled: OrderedDict[Constraint, Grammar] = OrderedDict()
         self._threads = ThreadPoolExecutor(1, "compile-grammar")
@@ -48,6 +56,29 @@ class GrammarCompiler:
         if self._vocabulary is None:
             raise refuse("this model was loaded without a tokenizer")
         return self._vocabulary
+
+    def prepare(self) -> None:
+        """Read the model's tokens, while the model is being loaded: the first constraint would stop all streams for
+        that. What need not hold the interpreter is read afterwards by a thread, a millisecond at a time, and the first
+        constraint waits for it. Does nothing without a tokenizer or llguidance."""
+        if self._vocabulary is None or find_spec("llguidance") is None:
+            return
+        from engine.constraints.byte_vocabulary import ByteVocabulary
+
+        words = self._words = ByteVocabulary(self._vocabulary)
+        self._words_lock.acquire()
+
+        def read() -> None:
+            try:
+                words.read(self._pause)
+            finally:
+                self._words_lock.release()
+
+        self._threads.submit(read)
+
+    def _pause(self) -> None:
+        if self._is_ending.wait(_PAUSE_S):
+            raise _Ended
 
     def check(self, params: SamplingParams, room: int) -> None:
         """Raise InvalidRequest for a constraint or a thinking budget that cannot be served, or whose shortest answer
@@ -96,9 +127,10 @@ class GrammarCompiler:
     def _byte_vocabulary(self) -> "ByteVocabulary":
         from engine.constraints.byte_vocabulary import ByteVocabulary
 
-        if self._words is None:
-            self._words = ByteVocabulary(self.vocabulary)
-        return self._words
+        with self._words_lock:
+            if self._words is None:
+                self._words = ByteVocabulary(self.vocabulary)
+            return self._words
 
     def start(self, constraint: Constraint) -> Future[Grammar]:
         """As compile, without waiting: at once if it is known, else by a thread."""
@@ -112,4 +144,5 @@ class GrammarCompiler:
 
     def shut_down(self) -> None:
         """End the thread."""
+        self._is_ending.set()
         self._threads.shutdown(wait=False)

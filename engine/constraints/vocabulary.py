@@ -45,7 +45,8 @@ class Vocabulary:
 
     @property
     def tokenizer(self) -> "LLTokenizer":
-        """All tokens, read by the first caller: that takes about a second for a large vocabulary."""
+        """All tokens, read by the first caller. For 262,144 tokens that takes over a second, and llguidance holds the
+        interpreter all the time: servers do it while they load the model (GrammarCompiler.prepare)."""
         return self._of_all_tokens().tokenizer
 
     @property
@@ -88,7 +89,7 @@ class Vocabulary:
         with self._lock:
             if self._read is None:
                 ids = range(self.size)
-                special = frozenset(i for i in ids if self._tokens.is_special(i)) | self._eos_token_ids
+                special = frozenset(filter(self._tokens.is_special, ids)) | self._eos_token_ids
                 pieces = [*map(self._tokens.token_bytes, ids)]
                 tokenizer = tokenizer_of([*pieces, b"</end>"], special, self.end_id, self.encode)
                 self._read = _Read(tokenizer, special, pieces)
@@ -104,13 +105,18 @@ class _Read(NamedTuple):
 
 
 def tokenizer_of(
-    pieces: Sequence[bytes], special_ids: frozenset[int], end_id: int, encode: Callable[[str], list[int]]
+    pieces: Sequence[bytes],
+    special_ids: frozenset[int],
+    end_id: int,
+    encode: Callable[[str], list[int]],
+    slices: list[str] | None = None,
 ) -> "LLTokenizer":
-    """A vocabulary for llguidance. pieces: the bytes of each token; end_id stands for the end of a text."""
+    """A vocabulary for llguidance. pieces: the bytes of each token; end_id stands for the end of a text. slices: texts
+    whose tokens llguidance decides at once; None: its own choice."""
     from llguidance import LLTokenizer, TokenizerWrapper
 
     source = _Source(pieces, [*sorted(special_ids), end_id], end_id, encode)
-    return LLTokenizer(TokenizerWrapper(source), n_vocab=len(pieces))
+    return LLTokenizer(TokenizerWrapper(source), n_vocab=len(pieces), slices=slices)
 
 
 class _Source:

@@ -56,6 +56,7 @@ def serve_parent(load: Callable[[EngineConfig], LoadedEngine] | None = None) -> 
     try:
         config = link.hear_config()
         loaded = load(config) if load is not None else load_engine(config, has_queue_bound=False)
+        loaded.core.compiler.prepare()
     except Exception as error:
         message = LoadError.of(error)
         if not message.is_expected:

@@ -159,6 +159,7 @@ class EngineProcess:
         tokenizer = self._read_tokenizer(self._config)
         vocabulary = Vocabulary(tokenizer, ready.limits.vocab_size, ready.limits.eos_token_ids)
         compiler = GrammarCompiler(vocabulary, closes_answers=self._config.close_answers)
+        compiler.prepare()
         return Serving(admission, ready.limits, ready.step_limits, ready.info, tokenizer, ready.stats, compiler)
 
     def _wait(self) -> int:

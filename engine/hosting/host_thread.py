@@ -17,6 +17,7 @@ from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from engine.backend import Abort, Add, AddAdapter, Command, Drain, Picture, RemoveAdapter, Serving, Stop
+from engine.constraints.compiler import GrammarCompiler
 from engine.engine_loop import carry_out
 from engine.errors import EngineDead, NoRoomInPool
 from engine.hosting.host_core import Bounds, HostCore, check_floors
@@ -245,17 +246,24 @@ class HostThread:
 
         def run() -> None:
             try:
-                read = read_weights(model, self._team)
+                read, compiler = read_weights(model, self._team)
             except BaseException as error:
                 self.put(partial(self._load_failed, model, error))
             else:
-                self.put(partial(self._go_on, model, read, then))
+                self.put(partial(self._go_on, model, read, compiler, then))
 
         threading.Thread(target=run, name=f"load-{model.name}", daemon=True).start()
 
-    def _go_on(self, model: HostedModel, read: "ReadModel", then: "Callable[[HostedModel, ReadModel], None]") -> None:
+    def _go_on(
+        self,
+        model: HostedModel,
+        read: "ReadModel",
+        compiler: GrammarCompiler,
+        then: "Callable[[HostedModel, ReadModel], None]",
+    ) -> None:
         if self._models.get(model.name) is not model:
             return  # it was stopped while it slept
+        model.compiler = compiler
         try:
             then(model, read)
         except BaseException as error:
@@ -278,7 +286,12 @@ class HostThread:
         """A new model has its weights: cut the pool for it and serve."""
         model.layers = layers_of(read, model.name)
         loaded = self._with_runner(model, read)
-        engine = engine_around(loaded, share=self._share(model), reclaim=self._host.reclaim_for(model.name))
+        engine = engine_around(
+            loaded,
+            compiler=model.compiler,
+            share=self._share(model),
+            reclaim=self._host.reclaim_for(model.name),
+        )
         core = model.core = engine.core
         model.tokenizer = read.tokenizer
         self._host.add(model.name, core, self._bounds(model))

@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Literal
 
 from engine.backend import Receiver
 from engine.config import EngineConfig
+from engine.constraints.compiler import GrammarCompiler
 from engine.core import EngineCore
+from engine.loaded_engine import compiler_of
 from engine.memory.spec import LayerSpec
 
 if TYPE_CHECKING:
@@ -38,6 +40,7 @@ class HostedModel:
     core: EngineCore | None = None  #: once it has been loaded; it stays while the model sleeps
     read: "ReadModel | None" = None  #: while it is resident
     tokenizer: "Tokenizer | None" = None  #: kept while it sleeps
+    compiler: GrammarCompiler | None = None  #: kept while it sleeps
     layers: tuple[LayerSpec, ...] = ()
     num_threads: int = 1
     is_draining: bool = False
@@ -60,9 +63,9 @@ class HostedModel:
                 future.set_exception(error)
 
 
-def read_weights(model: HostedModel, team: int) -> "ReadModel":
-    """The model's weights, and its tokenizer if that has not been read yet. In a thread of its own. team: CPU threads
-    of the host. Raises CheckpointError."""
+def read_weights(model: HostedModel, team: int) -> tuple["ReadModel", GrammarCompiler]:
+    """The model's weights, and its tokenizer and its constraints' compiler if it has none yet. In a thread of its own.
+    team: CPU threads of the host. Raises CheckpointError."""
     import torch
 
     from engine.runner.load import read_model
@@ -70,8 +73,12 @@ def read_weights(model: HostedModel, team: int) -> "ReadModel":
     started = time.perf_counter()
     torch.set_num_threads(team)  # of this thread; a small model takes one
     read = read_model(model.config, tokenizer=model.tokenizer)
+    compiler = model.compiler
+    if compiler is None:
+        compiler = compiler_of(read.tokenizer, read.parts.limits, closes_answers=model.config.close_answers)
+        compiler.prepare()
     _log.info("read the weights of %s in %.2f s", model.name, time.perf_counter() - started)
-    return read
+    return read, compiler
 
 
 def layers_of(read: "ReadModel", name: str) -> tuple[LayerSpec, ...]:

@@ -15,6 +15,7 @@ from engine.parallel.group import Solo
 from engine.runner.device_defaults import with_device_defaults
 from engine.runner.load import choose_device, choose_dtype, choose_kv_dtype, context_length_of, roundings
 from engine.runner.pool import plan_pool
+from engine.text.tokenizer_files import read_chat_template
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +58,7 @@ def describe_checkpoint(config: EngineConfig) -> ModelDescription:
         kv_dtype=str(kv_dtype).removeprefix("torch."),
         weights=", ".join(weights),
         pooling=read_pooling(folder),
+        has_chat_template=read_chat_template(folder) is not None,
     )
     if quantised_by is not None:
         weights_bytes = min(num_parameters * dtype.itemsize, _file_bytes(folder))

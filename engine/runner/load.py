@@ -195,6 +195,7 @@ def read_model(config: EngineConfig, group: Group | None = None, tokenizer: Toke
         operators=operators.name,
         weights=", ".join(roundings(config, quantised_by, operators.bits_per_weight)),
         pooling=pooling,
+        has_chat_template=tokenizer.has_chat_template,
     )
     return ReadModel(
         Parts(model, config, limits, dtype, kv_dtype, device, operators, group, points),

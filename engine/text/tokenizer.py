@@ -4,6 +4,7 @@ Used by the composition root and by the services that turn chats into prompts; s
 to use from several threads (incremental detokenizers are not).
 """
 
+import copy
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -30,6 +31,7 @@ from engine.text.messages import (
     with_read_system,
     with_thoughts,
 )
+from engine.text.plain_chat import PLAIN_CHAT
 from engine.text.prompted_tools import PROMPTED_FORMAT, with_told_tools
 from engine.text.reasoning_effort import with_effort
 from engine.text.thoughts import DEFAULT_TAGS, KNOWN_TAGS
@@ -66,9 +68,7 @@ class Tokenizer:
         backend.no_truncation()
         names = dict(special_tokens or {})
         self._backend = backend
-        # Its state is its JSON. That of the whole tokenizer takes a second for 262,144 tokens.
-        decoder = None if backend.decoder is None else json.loads(backend.decoder.__getstate__())
-        self._to_bytes, self.strips_first_space = byte_decoder(decoder)
+        self._to_bytes, self.strips_first_space = byte_decoder(_settings_of(backend.decoder))
         self.eos_token_ids = eos_token_ids
         self.vocab_size: int = backend.get_vocab_size(with_added_tokens=True)
         self.bos_token_id: int | None = backend.token_to_id(names["bos_token"]) if "bos_token" in names else None
@@ -120,6 +120,17 @@ class Tokenizer:
         backend.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
         backend.decoder = tokenizers.decoders.ByteLevel()
         return cls(backend)
+
+    @property
+    def has_chat_template(self) -> bool:
+        """Whether conversations can be rendered; a base model completes text only."""
+        return self._template is not None
+
+    def with_plain_chat(self) -> Self:
+        """The same tokenizer for a base model that is asked in the form of plain_chat.py."""
+        other = copy.copy(self)
+        other._template = ChatTemplate(PLAIN_CHAT, {})
+        return other
 
     def encode(self, text: str, add_special_tokens: bool = False) -> list[int]:
         """Token ids of a text. Names of special tokens in the text become these tokens, as a raw prompt may want."""
@@ -281,3 +292,8 @@ class Tokenizer:
         always = self.eos_token_ids | frozenset(self._special_texts.values())
         # The unknown token does not control the model, and any text may be encoded as it.
         return ControlTokens(self._backend, self._template, self._tags, always=always, never={self._unknown_id})
+
+
+def _settings_of(decoder: Any) -> Any:
+    """A decoder as tokenizer.json has it; None where there is none. Without its vocabulary, which takes a second."""
+    return None if decoder is None else json.loads(decoder.__getstate__())

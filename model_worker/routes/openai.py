@@ -38,6 +38,7 @@ class WorkerBackend:
                 id=worker.name,
                 created=worker.started_at,
                 max_model_len=worker.card.context_length if worker.load() is not None else None,
+                chat=worker.card.chat if worker.load() is not None else "template",
             )
             for worker in self._models.served
         ]

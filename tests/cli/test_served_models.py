@@ -169,6 +169,17 @@ async def test_the_last_model_of_a_process_goes_and_another_one_comes(two: TwoWo
     assert [row.name for row in process.view().models] == ["fir"]
 
 
+async def test_a_base_model_is_marked_when_it_is_added_and_listed(
+    two: TwoWorkers, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "300")
+    await run(two, "add", "fir=lab/base")
+    assert "in memory; it is a base model: it completes text" in capsys.readouterr().out
+    await run(two, "list")
+    [row] = [line for line in capsys.readouterr().out.splitlines() if "fir" in line]
+    assert "resident; a base model: it completes text, and battles and chats leave it out" in row
+
+
 async def test_a_battle_wakes_what_it_draws(two: TwoWorkers) -> None:
     await run(two, "sleep", "ash")
     await run(two, "sleep", "oak")

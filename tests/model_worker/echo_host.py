@@ -12,7 +12,7 @@ MIB = 2**20
 
 class EchoHost:
     """A ModelHost of echo engines. A source `missing` is no model, one `broken` cannot be loaded, one `later` can be at
-    the second attempt. `may_load`: loads wait for it."""
+    the second attempt, `lab/base` is a base model. `may_load`: loads wait for it."""
 
     def __init__(self, *, weights_bytes: int = 64 * MIB) -> None:
         self.weights_bytes = weights_bytes
@@ -29,7 +29,8 @@ class EchoHost:
             raise BadCheckpoint("cannot load missing: there is no such folder")
         engine = EchoEngine(model_name=settings.model_name, max_running=4)
         capacity = engine.capacity.model_copy(update={"kv_tokens": 0})
-        return Description(engine.card, capacity, self.weights_bytes, pool_bytes=0)
+        card = engine.card.model_copy(update={"chat": "none" if settings.model_path == "lab/base" else "template"})
+        return Description(card, capacity, self.weights_bytes, pool_bytes=0)
 
     async def add(self, settings: WorkerSettings) -> Engine:
         await self.may_load.wait()

@@ -31,11 +31,12 @@ def write_sayings(
     special: Sequence[str],
     added: Sequence[AddedToken] = (),
     ends: Sequence[str],
-    template: str,
+    template: str | None,
     context: int = 256,
 ) -> Path:
     """Write a model that says one of several things, by the last token of its prompt: each token determines the next
-    one. special: the special tokens; ends: those that end an answer, of which the first is the one of the tokenizer."""
+    one. special: the special tokens; ends: those that end an answer, of which the first is the one of the tokenizer;
+    template: None for a base model."""
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     backend = Tokenizer(models.BPE(vocab={text: i for i, text in enumerate(alphabet)}, merges=[]))
     backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)

@@ -10,7 +10,7 @@ import pytest
 from starlette.types import Message, Receive, Scope, Send
 
 from service_kit.retry_after import RetryAfter
-from service_kit.shedding import LAG_S, MIN_ARRIVALS, Shedding
+from service_kit.shedding import LAG_S, MIN_ARRIVALS, ProcessorWaits, Shedding
 
 WORK_S = LAG_S * 2  #: of one request; it blocks the loop, as parsing and routing do
 
@@ -85,3 +85,27 @@ async def test_the_refusal_is_typed_and_says_when_to_come_back() -> None:
     assert json.loads(body["body"])["error"]["code"] == "overloaded"
     assert int(headers[b"content-length"]) == len(body["body"])
     assert 1 <= int(headers[b"retry-after"]) <= 60
+
+
+async def test_a_burst_is_answered_where_other_processes_have_the_processor() -> None:
+    app = Shedding(_busy_app, lambda scope: scope["path"] == "/work", time.monotonic)  # it waits all the time
+    assert await _statuses(app, *["/work"] * 60) == [200] * 60
+
+
+async def test_bursts_that_one_client_sends_are_answered_one_after_the_other() -> None:
+    app = _shedding()
+    for _ in range(5):
+        assert await _statuses(app, *["/work"] * MIN_ARRIVALS) == [200] * MIN_ARRIVALS
+        await asyncio.sleep(2 * LAG_S)  # an answer has come, and the client asks again
+
+
+def test_time_asleep_is_no_wait_for_a_processor_and_the_count_only_grows() -> None:
+    waited = ProcessorWaits()
+    before = waited()
+    time.sleep(0.05)
+    asleep = waited() - before
+    deadline = time.perf_counter() + 0.2
+    while time.perf_counter() < deadline:
+        pass
+    assert 0 <= asleep < 0.05
+    assert waited() - before >= asleep

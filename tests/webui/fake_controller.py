@@ -249,7 +249,8 @@ def create_fake(arena: FakeArena) -> FastAPI:
 
     @app.get("/v1/models")
     async def models() -> ModelList:
-        return ModelList(data=[ModelObject(id=model, created=0) for model in arena.models])
+        rows = [ModelObject(id=model, created=0) for model in arena.models]
+        return ModelList(data=[*rows, ModelObject(id="base", created=0, chat="none")])
 
     @app.post("/arena/voters/join/{token}")
     async def join(token: str) -> JoinReply:

@@ -45,6 +45,12 @@ async def test_a_broken_stream_is_taken_up_where_it_broke(arena: FakeArena, cont
     await client.aclose()
 
 
+async def test_models_that_can_only_complete_text_are_not_offered(arena: FakeArena, controller: str) -> None:
+    client = ControllerClient(controller)
+    assert await client.models(VISITOR) == arena.models
+    await client.aclose()
+
+
 async def test_errors_keep_their_code_and_their_wait(arena: FakeArena, controller: str) -> None:
     client = ControllerClient(controller)
     arena.refuse_creation = 1

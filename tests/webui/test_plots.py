@@ -215,6 +215,7 @@ def test_the_board_tells_what_is_known_of_a_model_that_is_served() -> None:
     assert markup.count(facts) == 1
     hosted = card.model_copy(update={"num_parameters": 0, "runs_on": "remote"})
     assert words.card_facts(None, hosted) == ("9 tokens of context", texts.RUNS_ON["remote"])
+    assert words.card_facts(None, card.model_copy(update={"chat": "none"}))[-1] == "completes text, does not chat"
 
 
 def test_the_card_of_a_model_goes_before_what_its_worker_says_and_an_odd_date_stays() -> None:

@@ -28,6 +28,8 @@ def _model(model: ServedModel, url: str, urls: Sequence[str]) -> str:
     if trouble := model.error or model.problem:
         state = f"{state}: {trouble}"
     facts = [escape(state)]
+    if model.chat in words.CHAT_FORMS:
+        facts.append(words.CHAT_FORMS[model.chat])
     if not is_hosted(model.source):
         facts.append(_size(model.memory_bytes or model.wanted_bytes))
     if model.running or model.waiting:

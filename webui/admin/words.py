@@ -71,6 +71,8 @@ RESIDENCES: Final[dict[Residence, str]] = {
     "draining": "finishes its answers",
     "failed": "not served",
 }
+#: By ChatForm; of other models nothing is said.
+CHAT_FORMS: Final = {"none": "completes text, does not chat", "plain": "asked in plain text"}
 HOSTED: Final = "by another server"
 MEMORY_OF: Final = "Memory of"
 ACTION: Final = "Action"

@@ -157,8 +157,8 @@ def ties(tie_points: float) -> str:
 
 
 def card_facts(card: BoardCard | None, served: ModelCard | None) -> tuple[str, ...]:
-    """Who made a model, its size, context length, licence and date, where it runs and what a token takes: what is known
-    of them."""
+    """Who made a model, its size, context length, licence and date, where it runs, whether it is a base model and what
+    a token takes: what is known of them."""
     facts = []
     if card is not None and card.provider:
         facts.append(card.provider)
@@ -175,6 +175,8 @@ def card_facts(card: BoardCard | None, served: ModelCard | None) -> tuple[str, .
         facts.append(card.runs_on)
     elif served is not None and served.runs_on is not None:
         facts.append(texts.RUNS_ON[served.runs_on])
+    if served is not None and served.chat != "template":
+        facts.append(texts.CHAT_FORMS[served.chat])
     if card is not None and card.joules_per_token is not None:
         facts.append(fact("joules", _joules(card.joules_per_token)))
     return tuple(facts)

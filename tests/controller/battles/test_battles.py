@@ -231,6 +231,36 @@ async def test_a_battle_left_alone_for_too_long_has_expired(open_arena: Any) -> 
         assert await arena.vote_log() == []
 
 
+async def test_base_models_are_never_drawn_and_refused_by_name(arena: Arena) -> None:
+    base = FakeWorker("base")
+    base.chat = "none"
+    await arena.add_worker(base)
+    await arena.add_worker(FakeWorker("alpha"))
+
+    few = await arena.client.post("/arena/battles", json={"mode": "anonymous"})
+    assert (few.status_code, few.json()["error"]["code"]) == (503, "not_enough_models")
+    assert "text only: base." in few.json()["error"]["message"]
+    plain = FakeWorker("plain")
+    plain.chat = "plain"
+    await arena.add_worker(plain)
+    for _ in range(10):
+        battle = await arena.create()
+        assert end_state(await arena.turn(battle["id"])) == "answered"
+    named = await arena.client.post("/arena/battles", json={"mode": "named", "models": ["alpha", "base"]})
+    assert (named.status_code, named.json()["error"]["code"]) == (400, "not_a_chat_model")
+    assert named.json()["error"]["param"] == "models"
+    assert named.json()["error"]["message"] == (
+        "base is a base model without a chat template; it completes text, it does not chat."
+    )
+
+    assert base.requests == []
+    listed = (await arena.client.get("/v1/models")).json()["data"]
+    assert {model["id"]: model["chat"] for model in listed} == {"alpha": "template", "base": "none", "plain": "plain"}
+    text = await arena.client.post("/v1/completions", json={"model": "base", "prompt": "x"})
+    assert text.status_code == 200, text.text
+    assert len(base.requests) == 1
+
+
 async def test_battle_ids_cannot_be_guessed(arena: Arena) -> None:
     await arena.add_two()
 

@@ -289,6 +289,20 @@ async def test_a_model_that_is_not_served_is_refused_by_its_name(arena: Arena, m
     assert beta.requests == []
 
 
+async def test_a_base_model_is_refused_by_its_name(arena: Arena) -> None:
+    await arena.add_two()
+    base = FakeWorker("base")
+    base.chat = "none"
+    await arena.add_worker(base)
+    refused = await arena.client.post("/arena/chats", json={"model": "base"})
+    assert (refused.status_code, _code(refused)) == (400, "not_a_chat_model")
+    assert refused.json()["error"]["message"].startswith("base is a base model without a chat template;")
+    chat_id = await _create(arena)
+    refused = await arena.client.post(f"/arena/chats/{chat_id}/turns", json={"content": "x", "model": "base"})
+    assert (refused.status_code, _code(refused)) == (400, "not_a_chat_model")
+    assert base.requests == []
+
+
 async def _is_unlisted(arena: Arena, model: str) -> bool:
     models = (await arena.client.get("/v1/models")).json()["data"]
     return model not in [one["id"] for one in models]

@@ -23,6 +23,7 @@ from wire.served_models import ServedModel, ServedModels
 from wire.sse import SseEvent, encode
 from wire.workers import (
     Capacity,
+    ChatForm,
     GenerateDelta,
     GenerateFailed,
     GenerateFinished,
@@ -66,6 +67,7 @@ class FakeWorker:
         self.can_resume = True
         self.runs_on: Processor | None = None
         self.version: str | None = RELEASE
+        self.chat: ChatForm = "template"
         self.state: WorkerState = "ready"
         self.wake_s = 0.0  #: what it reports of its last waking
         self.may_wake = asyncio.Event()  #: while it is cleared it does not wake
@@ -261,6 +263,7 @@ class FakeWorker:
             context_length=self.context_length,
             can_resume=self.can_resume,
             runs_on=self.runs_on,
+            chat=self.chat,
         )
 
     def registration(self) -> RegisterRequest:
