@@ -8,6 +8,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from engine.kernels.cpu.functions import CppGroupedLinear
 from engine.kernels.cpu.operators import CppOperators
 from engine.kernels.cpu.weight_memory import PrivateMemory
 from engine.kernels.quantised import QuantisedMatrix, RoundedForm, quantised
@@ -123,10 +124,9 @@ def test_forms_of_rounded_weights() -> None:
     assert RoundedForm.int4(96).bits == 5
     assert (RoundedForm.int4(48).bits, RoundedForm.int4(48).group_size) == (4, 16)
     assert (RoundedForm.int4(42).bits, RoundedForm.int4(42).group_size) == (4, 42)
-    assert (
-        CppOperators(library(), torch.float32, has_int8_weights=True).linear(weights(48, 640), None).block_bytes == 80
-    )  # type: ignore[attr-defined]
-    assert CppOperators(library(), torch.float32, has_int8_weights=True).head(weights(48, 640), None).block_bytes == 160  # type: ignore[attr-defined]
+    operators = CppOperators(library(), torch.float32, has_int8_weights=True)
+    products = (operators.linear(weights(48, 640), None), operators.head(weights(48, 640), None))
+    assert [product.block_bytes for product in products if isinstance(product, CppGroupedLinear)] == [80, 160]
 
 
 @pytest.mark.parametrize("instruction_set", USABLE)
