@@ -7,6 +7,7 @@ from collections.abc import Callable
 from engine.backend import Command, Receiver, Serving
 from engine.engine_loop import serve_core
 from engine.loaded_engine import LoadedEngine
+from engine.runner.free_heap import return_free_heap
 
 
 class EngineThread:
@@ -38,6 +39,7 @@ class EngineThread:
         else:
             core = loaded.core
             core.compiler.prepare()
+            return_free_heap()  # reading a large vocabulary frees as much as it keeps
             self._are_all_alive = loaded.is_alive
             limits = (core.admission, core.limits, core.step_limits)
             serving = Serving(*limits, loaded.info, loaded.tokenizer, core.stats(), core.compiler)

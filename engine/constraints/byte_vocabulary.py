@@ -37,7 +37,7 @@ class ByteVocabulary:
             if token_id < vocabulary.size:
                 pieces[token_id] = self._pieces[token_id]
         pieces[self._end_id] = b"</end>"
-        self.tokenizer = tokenizer_of(pieces, self._special, self._end_id, self._encode, slices=[])
+        self.tokenizer = tokenizer_of(pieces, self._special, self._end_id, self._encode, slices=())
 
     def read(self, pause: Callable[[], None]) -> None:
         """Find out all that is computed from all tokens, half a second for 262,144, in pieces of a millisecond, after
