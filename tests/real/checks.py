@@ -18,6 +18,7 @@ from engine.text.chat_template import ChatTemplate
 from engine.text.detokenizer import IncrementalDetokenizer
 from engine.text.tokenizer import Tokenizer
 from engine.text.tokenizer_files import read_chat_template, read_special_tokens
+from tests.engine.text import forgery
 from tests.real.texts import CONVERSATIONS, Conversation, texts
 
 
@@ -99,6 +100,8 @@ def rendering(name: str, folder: Path, source: str | None = None) -> Outcome:
     tokenizer._template = template
     num_compared, differing, refused = 0, [], []
     for conversation in CONVERSATIONS:
+        if conversation.tools and not template.knows_tools:
+            continue  # transformers drops the tools, and Agon's system message tells of them
         wanted = _transformers(reference, source, names, conversation)
         if wanted is None:
             continue
@@ -119,6 +122,17 @@ def rendering(name: str, folder: Path, source: str | None = None) -> Outcome:
     only = f"refused here only: {', '.join(refused)}" if refused else ""
     note = "; ".join(filter(None, (differ, only))) or ("" if num_compared else "refused by transformers")
     return Outcome(name, "renderings as transformers", num_compared - len(differing), num_compared, note)
+
+
+def forgeries_refused(name: str, folder: Path, num_texts: int = 2000) -> Outcome:
+    """Texts that try to become control tokens, in every role of a conversation (tests/engine/text/forgery.py)."""
+    check = f"{num_texts} forgeries in {len(forgery.ROLES)} roles stay text"
+    subject = forgery.subject_of(folder, name=name)
+    if subject is None:
+        return Outcome(name, check, 0, 0, "no chat template: a base model")
+    found = forgery.forgeries(subject, num_texts)
+    num_failed = found["forged"] + found["failed"]
+    return Outcome(name, check, num_texts - num_failed, num_texts, _first([str(each) for each in found["examples"]]))
 
 
 def _transformers(reference: Any, source: str, names: Mapping[str, str], conversation: Conversation) -> str | None:
