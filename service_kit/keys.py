@@ -56,13 +56,13 @@ class WrongKeys:
         self._log_at = 0.0  #: time.monotonic()
 
     def note(self, access: str, address: str) -> None:
-        """Note a wrong key. Raises ApiError RATE_LIMITED for an address that has sent many."""
+        """Note a wrong key. Raises ApiError RATE_LIMITED for an address that has sent many. No log names addresses."""
         self._count(access)
         self._num_unlogged += 1
         now = time.monotonic()
         if now >= self._log_at:
             count = self._num_unlogged
-            log_event(_logger, "wrong_credentials", logging.WARNING, access=access, address=address, count=count)
+            log_event(_logger, "wrong_credentials", logging.WARNING, access=access, count=count)
             self._num_unlogged, self._log_at = 0, now + _LOG_EVERY_S
         wait_us, _ = self._buckets.take(address, _WRONG_EVERY_US, WRONG_AT_ONCE)
         if wait_us:

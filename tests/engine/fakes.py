@@ -83,6 +83,12 @@ class LetterTokenizer:
     def decode(self, ids: Sequence[int], skip_special_tokens: bool = True) -> str:
         return text_of(ids)
 
+    def token_bytes(self, token_id: int) -> bytes:
+        return text_of([token_id]).encode() if token_id < len(ALPHABET) else b""
+
+    def is_special(self, token_id: int) -> bool:
+        return token_id == EOS
+
     def render_chat(
         self,
         messages: Sequence[dict[str, str]],

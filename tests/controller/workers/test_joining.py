@@ -105,9 +105,9 @@ async def test_another_server_and_another_version_are_refused(arena: Arena, monk
             await check_join(settings(arena), url)
     report = (await check(arena, "http://127.0.0.1:9", own="0.0.1")).json()
     assert report["version"] == version("agon")
-    assert "This machine has Agon 0.0.1 and the controller" in report["problem"]
-    monkeypatch.setattr(cli.join_checks, "version", lambda _: "0.0.1")
-    with pytest.raises(CliError, match=r"this machine has Agon 0\.0\.1 and the controller .* install the controller's"):
+    assert "the worker has Agon 0.0.1 and the controller" in report["problem"]
+    monkeypatch.setattr(cli.join_checks, "RELEASE", "0.0.1")
+    with pytest.raises(CliError, match=r"the worker has Agon 0\.0\.1 and the controller .* install the controller's"):
         await check_join(settings(arena), arena.url)
 
 
