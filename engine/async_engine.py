@@ -21,7 +21,7 @@ from engine.backend import Abort, Add, AddAdapter, Backend, Drain, Picture, Rece
 from engine.config import EngineConfig, ModelLimits, StepLimits
 from engine.engine_process.parent import EngineProcess
 from engine.engine_thread import EngineThread
-from engine.errors import AdapterError, EngineDead, EngineError, InvalidRequest, NotFinite
+from engine.errors import AdapterError, EngineDead, EngineError, InvalidRequest
 from engine.loaded_engine import LoadedEngine, load_engine
 from engine.memory.ledger import PoolCell
 from engine.request import Embedding, RequestDelta, gather_delta, merge_deltas
@@ -104,8 +104,7 @@ class RequestStream(AsyncIterator[RequestDelta]):
         """Backend's thread only: add a delta to the buffer, or the error with which the engine has failed the request.
         The consumer is woken by `wake`."""
         if delta.error:
-            is_refusal = delta.error_param is not None
-            self.fail(InvalidRequest(delta.error, param=delta.error_param) if is_refusal else NotFinite(delta.error))
+            self.fail(delta.failure())
             return
         with self._lock:
             if not self._is_over:

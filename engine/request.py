@@ -11,7 +11,7 @@ from enum import Enum
 from typing import Literal
 
 from engine.config import ModelLimits
-from engine.errors import EngineDead, InvalidRequest, NotFinite
+from engine.errors import EngineDead, EngineError, InvalidRequest, NotFinite
 from engine.prompt_reading import PromptReading
 from engine.sampling_params import Constraint, PoolingParams, SamplingParams
 
@@ -75,6 +75,12 @@ class RequestDelta:
     #: Why the engine has failed the request: in the last delta of a sample, with finish_reason "abort".
     error: str = ""
     error_param: str | None = None  #: the field of the request that is at fault; None: the model's numbers are
+
+    def failure(self) -> EngineError:
+        """The error with which the request has failed, where `error` says that it has."""
+        if self.error_param is None:
+            return NotFinite(self.error)
+        return InvalidRequest(self.error, param=self.error_param)
 
 
 @dataclass(frozen=True, slots=True)

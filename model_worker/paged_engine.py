@@ -148,12 +148,11 @@ class PagedEngine:
         if is_of_tools:
             params = replace(params, constraint=prompt.constraint)
         field = "tools" if is_of_tools else _param_of(sampling)
-        if params.needs_masks:
-            with _api_errors(field):  # in a thread, since it compiles the constraint
-                await asyncio.to_thread(self._engine.check_request, prompt.token_ids, params, resume_token_ids)
         # A new id per attempt: a controller may send a request again before the engine has aborted the first attempt.
         own_id = f"{request_id}#{next(self._ordinals)}"
         with _api_errors(field):
+            if params.needs_masks:  # in a thread, since it compiles the constraint
+                await asyncio.to_thread(self._engine.check_request, prompt.token_ids, params, resume_token_ids)
             async with self._engine.generate(
                 prompt.token_ids,
                 params,

@@ -131,11 +131,12 @@ class RoutingTable:
     def chat_card(self, model: str, param: str) -> ModelCard | None:
         """The card of a model for a conversation; None: it is none of `ready_models`. Raises ApiError NOT_A_CHAT_MODEL
         for a base model, which could answer no message."""
-        card = self.ready_models().get(model) or self._snapshot.models.get(model)
+        ready = self.ready_models().get(model)
+        card = ready or self._snapshot.models.get(model)
         if card is not None and not card.can_chat:
             message = f"{model} is a base model without a chat template; it completes text, it does not chat."
             raise ApiError(ErrorCode.NOT_A_CHAT_MODEL, message, param=param)
-        return self.ready_models().get(model)
+        return ready
 
     def is_off(self, model: str) -> bool:
         """Whether an administrator has switched the model off."""

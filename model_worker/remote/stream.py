@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import json
+import re
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from typing import Any
 
@@ -32,6 +33,7 @@ _SPARE_COMPLETION_TOKENS = 1_000_000
 _FINISH: Mapping[str, FinishReason] = {"length": "length", "tool_calls": "tool_calls", "function_call": "tool_calls"}
 _FILTERED = "content_filter"
 _NOTHING = Said("", "")
+_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 
 
 class AnswerStream:
@@ -147,8 +149,8 @@ class AnswerStream:
         """Thoughts and text of one chunk; notes its finish reason and usage."""
         try:
             chunk = json.loads(data)
-            if "\\u" in data:
-                json.dumps(chunk, ensure_ascii=False).encode()  # half a surrogate pair is no text: UnicodeEncodeError
+            if _SURROGATE.search(data):
+                json.dumps(chunk, ensure_ascii=False).encode()  # half a pair is no text: UnicodeEncodeError
             if chunk.get("error"):
                 raise failed("error_in_stream", may_pass=True)
             usage = chunk.get("usage")

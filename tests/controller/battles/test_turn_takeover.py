@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import json
+from collections.abc import Sequence
 from typing import Any
 
 import httpx
@@ -146,13 +147,20 @@ async def test_a_turn_that_ends_its_controllers_or_is_too_old_is_ended_and_keeps
 async def test_the_text_of_a_turn_that_ends_its_controllers_is_not_looked_at(
     arena: Arena, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Claims, "in_answer", lambda *args: pytest.fail("the text was read"))
+    read: list[str] = []
+
+    def in_answer(self: Claims, answer: str, prompts: Sequence[str]) -> bool:
+        read.append(answer)
+        return False
+
+    monkeypatch.setattr(Claims, "in_answer", in_answer)
     await arena.add_two(num_tokens=30)
     battle = await arena.create("alpha", "beta")
     written = [delta_event("a", 0, 0, 2), _finished("a"), delta_event("b", 0, 0, 2)]
     await abandon(arena, battle["id"], written, takeovers=MAX_TAKEOVERS)
 
     assert end_state(await resume(arena, battle["id"])) == "answered"
+    assert read == []
 
 
 @pytest.mark.parametrize(("owner", "counted"), [("dead", 1), ("", 0)])
